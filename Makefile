@@ -1,0 +1,95 @@
+# Everything a contributor types. `make help` lists it; .ci/run calls the same targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+SETUP_LOG := $(VENV)/setup.log
+
+# Folders in which no test starts Spark, and the one in which tests do. Those not there yet are left out.
+UNIT_TESTS := $(wildcard tests/unit tests/properties tests/conformance tests/inprocess)
+SPARK_TESTS := $(wildcard tests/integration)
+PYTEST_ARGS ?=
+BENCH ?= benchmarks/keyed_count.py
+BENCH_ARGS ?=
+
+# Spark's processes find Java by JAVA_HOME, and the environment's python by PATH.
+with_java = java_home=$$(scripts/find_java.sh) && \
+	export JAVA_HOME="$$java_home" PATH="$(CURDIR)/$(BIN):$$PATH" &&
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv from the lock, find (or as root install) Java
+	@java_home=$$(scripts/find_java.sh --install) && \
+	  echo "ready: $$($(BIN)/python --version) in $(VENV), Java in $$java_home"
+
+$(STAMP): requirements.lock pyproject.toml
+	@if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  python=$$(scripts/find_python.sh) && echo "making $(VENV) with $$python" && \
+	  "$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "installing requirements.lock (the first time takes a few minutes; log: $(SETUP_LOG))"
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes \
+	    --requirement requirements.lock >$(SETUP_LOG) 2>&1 || { tail -n 40 $(SETUP_LOG) >&2; exit 1; }
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
+	    --editable . >>$(SETUP_LOG) 2>&1 || { tail -n 40 $(SETUP_LOG) >&2; exit 1; }
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## count hashtags: the first example
+	@$(with_java) $(BIN)/python examples/hashtag_count.py
+
+.PHONY: test
+test: ## all tests: first those without Spark, then those with
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-spark
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## tests and docstring examples that need no Spark
+	$(BIN)/python -m pytest -m "not spark" --doctest-modules --ignore=millstream/spark \
+	    millstream $(UNIT_TESTS) $(PYTEST_ARGS)
+
+.PHONY: test-spark
+test-spark: $(STAMP) ## tests on a local Spark
+	$(if $(SPARK_TESTS),$(with_java) $(BIN)/python -m pytest $(SPARK_TESTS) $(PYTEST_ARGS),\
+	    @echo "no tests/integration folder: nothing to run on Spark")
+
+.PHONY: lint
+lint: $(STAMP) ## style, types, architecture, module sizes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/check_sizes.py
+
+.PHONY: format
+format: $(STAMP) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(STAMP) ## benchmarks (BENCH=file.py BENCH_ARGS="...")
+	@$(with_java) for file in $(BENCH); do $(BIN)/python $$file $(BENCH_ARGS); done
+
+.PHONY: doctor
+doctor: $(STAMP) ## check this machine, with a real Spark job
+	@$(with_java) $(BIN)/millstream doctor --spark
+
+.PHONY: lock
+lock: ## rewrite requirements.lock from pyproject.toml (LOCK_ARGS=--upgrade for the newest of all)
+	scripts/lock.sh $(LOCK_ARGS)
+
+.PHONY: build
+build: $(STAMP) ## wheel and source archive into dist/
+	$(BIN)/python -m build --no-isolation
+
+.PHONY: clean
+clean: ## remove the environment, caches and what runs leave behind
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

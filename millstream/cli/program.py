@@ -1,0 +1,267 @@
+"""What `run` and `info` share: Flink's flags, and running a user's script inside this process.
+
+The script runs as `__main__` with its own arguments and its folder on `sys.path`, just as
+`python job.py` would run it. What the command line sets reaches it through
+`millstream.datastream.overrides`, above the script's own configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import click
+
+from millstream.errors import ConfigurationError, MillstreamError, NotSupportedYet
+
+__all__ = [
+    "Program",
+    "ProgramCommand",
+    "execute",
+    "guarded",
+    "not_yet_option",
+    "parse_program",
+    "program_options",
+]
+
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+# The options that name the program; after one of them, options not ours are the program's.
+_NAMING = {"-py", "--python", "-pym", "--pyModule"}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run: a script or a module, its arguments, and what the command line sets."""
+
+    script: str | None = None
+    module: str | None = None
+    arguments: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    overrides: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return self.script or self.module or ""
+
+
+class ProgramCommand(click.Command):
+    """A command whose own options end where the program's arguments begin.
+
+    As in Flink, that is at the first word that is no option; or, once `-py` or `-pym` has named the
+    program, at the first option that is not ours: `run -py job.py --input x` gives `--input x` to
+    the program.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        mine, rest = self._split(ctx, list(args))
+        return super().parse_args(ctx, [*mine, "--", *rest] if rest else mine)
+
+    def _split(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
+        # name: whether a value follows it
+        options = {
+            name: not (option.is_flag or option.count)
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option)
+            for name in option.opts
+        }
+        named = False
+        at = 0
+        while at < len(args):
+            word = args[at]
+            if word == "--":
+                return args[:at], args[at + 1 :]
+            if not word.startswith("-") or word == "-":
+                break
+            name = word.partition("=")[0]
+            attached = (word[:2] == "-D" and len(word) > 2) or (
+                word[:2] == "-p" and word[2:].isdigit()
+            )
+            if name not in options and not attached:
+                if named:
+                    break
+                raise click.NoSuchOption(name, possibilities=sorted(options), ctx=ctx)
+            named = named or name in _NAMING
+            alone = attached or "=" in word or not options[name]
+            at += 1 if alone else 2
+        return args[:at], args[at:]
+
+
+def _not_yet(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """Flags that Flink's users type and that have no effect here yet are refused, not ignored."""
+    if not value or ctx.resilient_parsing:
+        return
+    advice = {
+        "detached": "leave it out: the command waits until the job ends",
+        "from_savepoint": "leave it out: the job starts with empty state",
+        "allow_non_restored_state": "leave it out, together with -s",
+        "requirements": "install the packages first: pip install -r FILE",
+    }
+    flag = "/".join(option.opts)
+    problem = NotSupportedYet(f"{flag} is not supported yet", hint=advice[option.name or ""])
+    _fail(problem, traceback_wanted=False)
+
+
+def program_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags that name a program and configure it."""
+    decorators = [
+        click.option("-p", "--parallelism", type=click.IntRange(min=1), metavar="N",
+                     help="Parallelism of operators that set none (parallelism.default)."),
+        click.option("-D", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="Set a configuration key; may be repeated."),
+        click.option("-py", "--python", "script", metavar="FILE", help="The program, a script."),
+        click.option("-pym", "--pyModule", "module", metavar="MODULE",
+                     help="The program, a module that can be imported."),
+        click.option("-pyfs", "--pyFiles", "files", multiple=True, metavar="PATHS",
+                     help="Folders, .py and .zip files to import from, separated by commas."),
+        click.option("-pyreq", "--pyRequirements", "requirements", metavar="FILE",
+                     callback=_not_yet, expose_value=False, help="Not supported yet."),
+        click.option("--traceback", "traceback_wanted", is_flag=True,
+                     help="Show the whole traceback of an error."),
+        click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[job.py] [ARGS]..."),
+    ]  # fmt: skip
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def not_yet_option(*names: str, is_flag: bool = False, metavar: str | None = None) -> _Decorator:
+    """An option of Flink's that is refused with an explanation until its feature lands."""
+    return click.option(
+        *names, is_flag=is_flag, metavar=metavar, callback=_not_yet, expose_value=False,
+        help="Not supported yet.",
+    )  # fmt: skip
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` words as a dict; a later one wins.
+
+    >>> _settings(["pipeline.name=a=b"])
+    {'pipeline.name': 'a=b'}
+    """
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigurationError(
+                f"-D{pair} sets nothing", hint="write -Dkey=value, such as -Dpipeline.name=orders"
+            )
+        found[key.strip()] = value
+    return found
+
+
+def parse_program(
+    *,
+    parallelism: int | None,
+    settings: Sequence[str],
+    script: str | None,
+    module: str | None,
+    files: Sequence[str],
+    words: Sequence[str],
+) -> Program:
+    """The program that the options describe, or a usage error.
+
+    >>> parse_program(
+    ...     parallelism=2, settings=["a=b"], script=None, module="jobs.count", files=[], words=["x"]
+    ... )
+    Program(script=None, module='jobs.count', arguments=('x',), paths=(),
+        overrides={'a': 'b', 'parallelism.default': '2'})
+    """
+    arguments = list(words)
+    if script and module:
+        raise click.UsageError("-py and -pym both name a program; give one of them")
+    if not script and not module:
+        if not arguments:
+            raise click.UsageError("no program: give a script (job.py), -py FILE or -pym MODULE")
+        script = arguments.pop(0)
+    if script and not Path(script).is_file():
+        raise click.UsageError(f"no such program: {script}")
+    paths = tuple(path for group in files for path in group.split(",") if path)
+    for path in paths:
+        if not Path(path).exists():
+            raise click.UsageError(f"-pyfs: no such file or folder: {path}")
+    overrides = _settings(settings)
+    if parallelism is not None:
+        overrides["parallelism.default"] = str(parallelism)
+    if paths:
+        overrides["python.files"] = ",".join(str(Path(path).resolve()) for path in paths)
+    return Program(script, module, tuple(arguments), paths, overrides)
+
+
+def _import_path(path: str) -> str:
+    """What to put on `sys.path` to import from `path`: a module's folder, or the path itself."""
+    resolved = Path(path).resolve()
+    return str(resolved.parent if resolved.suffix == ".py" else resolved)
+
+
+@contextmanager
+def _as_if_alone(program: Program) -> Iterator[None]:
+    """`sys.argv` and `sys.path` as the program would find them under `python`."""
+    argv, path = sys.argv, sys.path
+    home = str(Path(program.script).resolve().parent) if program.script else os.getcwd()
+    sys.argv = [program.name, *program.arguments]
+    sys.path = [home, *map(_import_path, program.paths), *path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+
+
+def execute(program: Program) -> None:
+    """Run the program to its end, as `__main__`, with the overrides in force."""
+    from millstream.datastream import overrides
+
+    overrides.set_overrides(dict(program.overrides))
+    try:
+        with _as_if_alone(program):
+            if program.script:
+                runpy.run_path(program.script, run_name="__main__")
+            else:
+                runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+    finally:
+        overrides.set_overrides({})
+
+
+def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:
+    if traceback_wanted:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    click.secho(str(error), fg="red", err=True)
+    sys.exit(1)
+
+
+def _from_program(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without its first steps, which are this command's and not the program's."""
+    while trace is not None:
+        name = trace.tb_frame.f_globals.get("__name__", "")
+        if name != "runpy" and not name.startswith(("millstream.cli.", "contextlib")):
+            return trace
+        trace = trace.tb_next
+    return None
+
+
+@contextmanager
+def guarded(*, traceback_wanted: bool) -> Iterator[None]:
+    """Turn what a program raises into what its user should see, and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        sys.exit(130)
+    except MillstreamError as error:
+        _fail(error, traceback_wanted=traceback_wanted)
+    except click.ClickException:
+        raise
+    except Exception as error:  # noqa: BLE001 - the program's own failure, of any kind
+        if not traceback_wanted:
+            error = error.with_traceback(_from_program(error.__traceback__))
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        sys.exit(1)

@@ -1,0 +1,336 @@
+"""The catalogue: every configuration key that Millstream knows, with type, default and purpose.
+
+The keys are Flink's where Flink has one; our own begin with `millstream.`. Whoever needs a value
+asks `get(config, OPTION)`. Keys that begin with `spark.` are handed to Spark as they are. Answers
+to Flink's `CheckpointingOptions`, `PipelineOptions`, `CoreOptions`, `RestOptions` and their like.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, TypeVar
+
+from millstream.common.config_options import ConfigOption, ConfigOptions
+from millstream.common.configuration import Configuration
+from millstream.errors import ConfigurationError
+
+__all__ = ["ALL", "PREFIXES", "check_known", "get"]
+
+T = TypeVar("T")
+"""The type of an option's values."""
+
+ALL: dict[str, ConfigOption[Any]] = {}
+"""Key to option, in the order of this module; the reference page is made from it."""
+
+PREFIXES = ("spark.", "metrics.scope.", "metrics.reporter.")
+"""Keys that begin so are known whatever follows."""
+
+
+def _known(option: ConfigOption[T], description: str) -> ConfigOption[T]:
+    option = option.with_description(description)
+    ALL[option.key] = option
+    return option
+
+
+_key = ConfigOptions.key
+
+# ------------------------------------------------------------------ the job as a whole
+
+TARGET = _known(
+    _key("execution.target").enum_type("spark", "in-process").default_value("spark"),
+    "Where the job runs: on Spark, or in this process for tests and debugging.",
+)
+RUNTIME_MODE = _known(
+    _key("execution.runtime-mode")
+    .enum_type("STREAMING", "BATCH", "AUTOMATIC")
+    .default_value("STREAMING"),
+    "Whether results come as records arrive, or once all input of a key is there.",
+)
+PIPELINE_NAME = _known(
+    _key("pipeline.name").string_type().no_default_value(),
+    "The name of the job, unless execute() is given one.",
+)
+PARALLELISM = _known(
+    _key("parallelism.default").int_type().default_value(1),
+    "How many subtasks an operator has that does not say so itself.",
+)
+MAX_PARALLELISM = _known(
+    _key("pipeline.max-parallelism").int_type().default_value(-1),
+    "How many key groups there are, and so the most a job can be scaled to; -1 derives it.",
+)
+AUTO_WATERMARK_INTERVAL = _known(
+    _key("pipeline.auto-watermark-interval").duration_type().default_value("200 ms"),
+    "How often periodic watermark generators are asked; 0 means never.",
+)
+OPERATOR_CHAINING = _known(
+    _key("pipeline.operator-chaining.enabled").boolean_type().default_value(True),
+    "Whether operators with no exchange between them run in one loop.",
+)
+OBJECT_REUSE = _known(
+    _key("pipeline.object-reuse").boolean_type().default_value(False),
+    "Accepted for Flink's sake; chained operators always hand records on without a copy.",
+)
+CLOSURE_CLEANER = _known(
+    _key("pipeline.closure-cleaner-level")
+    .enum_type("NONE", "TOP_LEVEL", "RECURSIVE")
+    .default_value("RECURSIVE"),
+    "Accepted for Flink's sake; Python closures need no cleaning.",
+)
+AUTO_GENERATE_UIDS = _known(
+    _key("pipeline.auto-generate-uids").boolean_type().default_value(True),
+    "Whether operators without a uid get one; if not, such a job is refused.",
+)
+GLOBAL_JOB_PARAMETERS = _known(
+    _key("pipeline.global-job-parameters").string_type().no_default_value(),
+    'Parameters that every function can read, as "name:value,name:value".',
+)
+BUFFER_TIMEOUT = _known(
+    _key("execution.buffer-timeout.interval").duration_type().default_value("100 ms"),
+    "How long a record may wait for its buffer to fill.",
+)
+PYTHON_FILES = _known(
+    _key("python.files").string_type().no_default_value(),
+    "Python files and folders that the workers need.",
+)
+PYTHON_REQUIREMENTS = _known(
+    _key("python.requirements").string_type().no_default_value(),
+    "A requirements file of packages that the workers need.",
+)
+PYTHON_ARCHIVES = _known(
+    _key("python.archives").string_type().no_default_value(),
+    "Archives that are unpacked for the workers.",
+)
+PYTHON_EXECUTABLE = _known(
+    _key("python.executable").string_type().no_default_value(),
+    "The Python that the workers run.",
+)
+
+# ------------------------------------------------------------------ checkpoints and state
+
+CHECKPOINTING_INTERVAL = _known(
+    _key("execution.checkpointing.interval").duration_type().no_default_value(),
+    "How often a checkpoint is taken; without it there are none.",
+)
+CHECKPOINTING_MODE = _known(
+    _key("execution.checkpointing.mode")
+    .enum_type("EXACTLY_ONCE", "AT_LEAST_ONCE")
+    .default_value("EXACTLY_ONCE"),
+    "What a checkpoint guarantees.",
+)
+CHECKPOINTING_TIMEOUT = _known(
+    _key("execution.checkpointing.timeout").duration_type().default_value("10 min"),
+    "How long a checkpoint may take before it is given up.",
+)
+CHECKPOINTING_MIN_PAUSE = _known(
+    _key("execution.checkpointing.min-pause").duration_type().default_value("0 ms"),
+    "The least time between the end of one checkpoint and the start of the next.",
+)
+CHECKPOINTING_MAX_CONCURRENT = _known(
+    _key("execution.checkpointing.max-concurrent-checkpoints").int_type().default_value(1),
+    "How many checkpoints may be under way at once.",
+)
+CHECKPOINTING_TOLERABLE_FAILURES = _known(
+    _key("execution.checkpointing.tolerable-failed-checkpoints").int_type().default_value(0),
+    "How many checkpoints in a row may fail before the job does.",
+)
+CHECKPOINTING_DIRECTORY = _known(
+    _key("execution.checkpointing.dir").string_type().no_default_value(),
+    "The folder of the checkpoints.",
+)
+SAVEPOINT_DIRECTORY = _known(
+    _key("execution.checkpointing.savepoint-dir").string_type().no_default_value(),
+    "The folder of savepoints that are not given one.",
+)
+CHECKPOINTING_NUM_RETAINED = _known(
+    _key("execution.checkpointing.num-retained").int_type().default_value(1),
+    "How many complete checkpoints are kept.",
+)
+CHECKPOINTING_INCREMENTAL = _known(
+    _key("execution.checkpointing.incremental").boolean_type().default_value(False),
+    "Whether a checkpoint writes only what has changed.",
+)
+CHECKPOINTING_UNALIGNED = _known(
+    _key("execution.checkpointing.unaligned.enabled").boolean_type().default_value(False),
+    "Accepted for Flink's sake; epochs have no barriers to align.",
+)
+CHECKPOINTING_ALIGNED_TIMEOUT = _known(
+    _key("execution.checkpointing.aligned-checkpoint-timeout")
+    .duration_type()
+    .default_value("0 ms"),
+    "Accepted for Flink's sake; epochs have no barriers to align.",
+)
+CHECKPOINTING_RETENTION = _known(
+    _key("execution.checkpointing.externalized-checkpoint-retention")
+    .enum_type("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS")
+    .default_value("NO_EXTERNALIZED_CHECKPOINTS"),
+    "What becomes of the checkpoints when the job is cancelled.",
+)
+SNAPSHOT_COMPRESSION = _known(
+    _key("execution.checkpointing.snapshot-compression").boolean_type().default_value(False),
+    "Whether snapshots of keyed state are compressed.",
+)
+STATE_BACKEND = _known(
+    _key("state.backend.type").string_type().default_value("hashmap"),
+    "Where keyed state lives between checkpoints.",
+)
+RECOVERY_PATH = _known(
+    _key("execution.state-recovery.path").string_type().no_default_value(),
+    "The savepoint or checkpoint that the job starts from.",
+)
+RECOVERY_CLAIM_MODE = _known(
+    _key("execution.state-recovery.claim-mode")
+    .enum_type("NO_CLAIM", "CLAIM", "LEGACY")
+    .default_value("NO_CLAIM"),
+    "Who owns the files that the job starts from.",
+)
+RECOVERY_IGNORE_UNCLAIMED = _known(
+    _key("execution.state-recovery.ignore-unclaimed-state").boolean_type().default_value(False),
+    "Whether state that no operator claims may be left behind.",
+)
+
+# ------------------------------------------------------------------ failures
+
+RESTART_STRATEGY = _known(
+    _key("restart-strategy.type")
+    .enum_type("none", "off", "disable", "fixed-delay", "failure-rate", "exponential-delay")
+    .no_default_value(),
+    "What happens when a job fails.",
+)
+RESTART_FIXED_ATTEMPTS = _known(
+    _key("restart-strategy.fixed-delay.attempts").int_type().default_value(1),
+    "How often a job is restarted before it is given up.",
+)
+RESTART_FIXED_DELAY = _known(
+    _key("restart-strategy.fixed-delay.delay").duration_type().default_value("1 s"),
+    "How long to wait before a restart.",
+)
+RESTART_RATE_FAILURES = _known(
+    _key("restart-strategy.failure-rate.max-failures-per-interval").int_type().default_value(1),
+    "How many failures within the interval are borne.",
+)
+RESTART_RATE_INTERVAL = _known(
+    _key("restart-strategy.failure-rate.failure-rate-interval")
+    .duration_type()
+    .default_value("1 min"),
+    "The interval in which failures are counted.",
+)
+RESTART_RATE_DELAY = _known(
+    _key("restart-strategy.failure-rate.delay").duration_type().default_value("1 s"),
+    "How long to wait before a restart.",
+)
+TASK_CANCELLATION_INTERVAL = _known(
+    _key("task.cancellation.interval").duration_type().default_value("30 s"),
+    "How long to wait before a task is told again to end.",
+)
+TASK_CANCELLATION_TIMEOUT = _known(
+    _key("task.cancellation.timeout").duration_type().default_value("3 min"),
+    "How long a task may take to end; 0 waits for ever.",
+)
+HA_TYPE = _known(
+    _key("high-availability.type").enum_type("NONE", "zookeeper").default_value("NONE"),
+    "How a standby driver is chosen.",
+)
+HA_STORAGE = _known(
+    _key("high-availability.storageDir").string_type().no_default_value(),
+    "The folder a new leader reads.",
+)
+HA_QUORUM = _known(
+    _key("high-availability.zookeeper.quorum").string_type().no_default_value(),
+    "The ZooKeeper hosts.",
+)
+
+# ------------------------------------------------------------------ watching a job
+
+REST_PORT = _known(
+    _key("rest.port").int_type().default_value(8081),
+    "The port of the REST API and the dashboard.",
+)
+WEB_REFRESH_INTERVAL = _known(
+    _key("web.refresh-interval").duration_type().default_value("3 s"),
+    "How often the dashboard asks for news.",
+)
+METRICS_REPORTERS = _known(
+    _key("metrics.reporters").string_type().no_default_value(),
+    "The names of the metric reporters to start.",
+)
+LATENCY_INTERVAL = _known(
+    _key("metrics.latency.interval").duration_type().default_value("0 ms"),
+    "How often latency is measured; 0 means never.",
+)
+
+# ------------------------------------------------------------------ our own
+
+EPOCH_INTERVAL = _known(
+    _key("millstream.epoch.interval").duration_type().default_value("1 s"),
+    "How often an epoch begins, if there is anything to read.",
+)
+EPOCH_RECORDS = _known(
+    _key("millstream.epoch.records").int_type().no_default_value(),
+    "Cut epochs after so many records (and bounded jobs into epochs at all); by default by time.",
+)
+BUFFER_BYTES = _known(
+    _key("millstream.buffer.bytes").memory_type().default_value("256 kb"),
+    "A buffer that has grown to this size is sent.",
+)
+BUFFER_RECORDS = _known(
+    _key("millstream.buffer.records").int_type().default_value(8192),
+    "A buffer with this many records is sent.",
+)
+SORT_MEMORY = _known(
+    _key("millstream.sort.memory").memory_type().default_value("64 mb"),
+    "How much a receiver keeps in memory while it orders its buffers; the rest goes to disk.",
+)
+STATE_DIRECTORY = _known(
+    _key("millstream.state.dir").string_type().no_default_value(),
+    "The local folder of each worker's state; without it a temporary one.",
+)
+PRINT_GENERATED_CODE = _known(
+    _key("millstream.print.generated-code").boolean_type().default_value(False),
+    "Whether the loops that are generated for a job are logged.",
+)
+PROGRESS = _known(
+    _key("millstream.progress").enum_type("auto", "true", "false").default_value("auto"),
+    "Whether progress is shown in the terminal; auto shows it if there is one.",
+)
+
+
+def get(config: Configuration, option: ConfigOption[T]) -> T:
+    """The value of an option: what the configuration says, else the default.
+
+    >>> get(Configuration(), CHECKPOINTING_TIMEOUT)
+    600000
+    >>> get(Configuration().set_string("rest.port", "80"), REST_PORT)
+    80
+    """
+    value = config.get(option.key)
+    if value is None:
+        value = option.default
+    if value is None:
+        # Only an option without a default comes here, and its T includes None.
+        return None  # type: ignore[return-value]
+    try:
+        return option.parse(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"the configuration value of {option.key!r} cannot be read",
+            key=option.key,
+            value=repr(value)[:200],
+            wanted=option.wanted,
+            hint=option.description or None,
+        ) from None
+
+
+def check_known(config: Configuration) -> list[str]:
+    """One warning per key that nobody will read.
+
+    >>> check_known(Configuration().set_integer("paralellism.default", 2))
+    ["unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?"]
+    """
+    warnings = []
+    for key in sorted(config.key_set()):
+        if key in ALL or key.startswith(PREFIXES):
+            continue
+        nearest = difflib.get_close_matches(key, ALL, n=1)
+        guess = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        warnings.append(f"unknown configuration key {key!r}{guess}")
+    return warnings

@@ -1,0 +1,225 @@
+"""Schemas and encoders: how records become bytes at the edges of a job, and bytes records.
+
+Sources deserialize with them, sinks serialize. In PyFlink they wrap Java objects; here they are
+Python, and one of your own is a class with one method. Answers to Flink's `SerializationSchema`,
+`DeserializationSchema`, `SimpleStringSchema` and `Encoder`.
+"""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from typing import Any, BinaryIO
+
+from millstream.common.typeinfo import TypeInformation, Types
+from millstream.common.typeinfo_convert import misfit
+from millstream.common.types import Row, format_row
+from millstream.errors import InvalidArgument
+
+__all__ = [
+    "ByteArraySchema",
+    "DeserializationSchema",
+    "Encoder",
+    "RowFieldExtractorSchema",
+    "SerializationSchema",
+    "SimpleStringSchema",
+]
+
+
+class SerializationSchema(ABC):
+    """Makes bytes of a record.
+
+    >>> class Shout(SerializationSchema):
+    ...     def serialize(self, element):
+    ...         return element.upper().encode()
+    >>> Shout().serialize("a")
+    b'A'
+    """
+
+    def open(self) -> None:
+        """Called once per subtask, before the first record."""
+        return
+
+    @abstractmethod
+    def serialize(self, element: Any) -> bytes | None:
+        """The bytes of a record."""
+
+
+class DeserializationSchema(ABC):
+    """Makes a record of bytes.
+
+    >>> class Number(DeserializationSchema):
+    ...     def deserialize(self, message):
+    ...         return int(message)
+    >>> Number().deserialize(b"12")
+    12
+    """
+
+    def open(self) -> None:
+        """Called once per subtask, before the first record."""
+        return
+
+    @abstractmethod
+    def deserialize(self, message: bytes) -> Any:
+        """The record of a message; None if the message is none."""
+
+    def is_end_of_stream(self, next_element: Any) -> bool:
+        """Whether this record says that nothing follows.
+
+        >>> SimpleStringSchema().is_end_of_stream("a")
+        False
+        """
+        return False
+
+    def get_produced_type(self) -> TypeInformation:
+        """What the records are.
+
+        >>> SimpleStringSchema().get_produced_type()
+        String
+        """
+        return Types.PICKLED_BYTE_ARRAY()
+
+
+class SimpleStringSchema(SerializationSchema, DeserializationSchema):
+    """Text.
+
+    >>> SimpleStringSchema().serialize("é")
+    b'\\xc3\\xa9'
+    >>> SimpleStringSchema("latin-1").deserialize(b"\\xe9")
+    'é'
+    """
+
+    def __init__(self, charset: str = "UTF-8") -> None:
+        self._charset = _check_charset(charset)
+
+    def get_charset(self) -> str:
+        """The charset that was given.
+
+        >>> SimpleStringSchema().get_charset()
+        'UTF-8'
+        """
+        return self._charset
+
+    def serialize(self, element: Any) -> bytes:
+        """The text in the charset; a character it lacks becomes "?", as in Java."""
+        if not isinstance(element, str):
+            raise misfit(element, "String")
+        return element.encode(self._charset, "replace")
+
+    def deserialize(self, message: bytes) -> str:
+        """The text of the bytes; bytes the charset lacks become U+FFFD, as in Java."""
+        return bytes(message).decode(self._charset, "replace")
+
+    def get_produced_type(self) -> TypeInformation:
+        """Text."""
+        return Types.STRING()
+
+
+class ByteArraySchema(SerializationSchema, DeserializationSchema):
+    """Bytes as they are.
+
+    >>> ByteArraySchema().deserialize(b"ab")
+    b'ab'
+    """
+
+    def serialize(self, element: Any) -> bytes:
+        """The bytes."""
+        return bytes(_check_bytes(element))
+
+    def deserialize(self, message: bytes) -> bytes:
+        """The bytes."""
+        return bytes(_check_bytes(message))
+
+    def get_produced_type(self) -> TypeInformation:
+        """Bytes."""
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """One field of a row: bytes as they are, anything else as UTF-8 text, None as nothing.
+
+    >>> RowFieldExtractorSchema(1).serialize(Row("key", b"value"))
+    b'value'
+    """
+
+    def __init__(self, field_index: int) -> None:
+        if field_index < 0:
+            raise InvalidArgument("the field index must not be negative", got=field_index)
+        self._field_index = field_index
+
+    def get_field_index(self) -> int:
+        """Which field.
+
+        >>> RowFieldExtractorSchema(0).get_field_index()
+        0
+        """
+        return self._field_index
+
+    def serialize(self, element: Any) -> bytes:
+        """The bytes of the field."""
+        if element is None:
+            return b""
+        if self._field_index >= len(element):
+            raise misfit(element, f"Row with a field {self._field_index}")
+        field = element[self._field_index]
+        if field is None:
+            return b""
+        return bytes(field) if isinstance(field, (bytes, bytearray)) else str(field).encode()
+
+
+class Encoder(ABC):
+    """Writes records into a file.
+
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> encoder = Encoder.simple_string_encoder()
+    >>> encoder.encode("a", stream)
+    >>> encoder.encode(Row("b", 1), stream)
+    >>> stream.getvalue()
+    b'a\\n+I[b, 1]\\n'
+    """
+
+    @abstractmethod
+    def encode(self, element: Any, stream: BinaryIO) -> None:
+        """Write one record."""
+
+    @staticmethod
+    def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
+        """An encoder that writes each record as a line of text."""
+        return SimpleStringEncoder(charset_name)
+
+
+class SimpleStringEncoder(Encoder):
+    """A line of text per record.
+
+    >>> SimpleStringEncoder("latin-1").to_line("é")
+    b'\\xe9\\n'
+    """
+
+    def __init__(self, charset_name: str = "UTF-8") -> None:
+        self._charset = _check_charset(charset_name)
+
+    def to_line(self, element: Any) -> bytes:
+        """The line of a record, with its end."""
+        text = format_row(element, ", ") if isinstance(element, Row) else str(element)
+        return (text + "\n").encode(self._charset, "replace")
+
+    def encode(self, element: Any, stream: BinaryIO) -> None:
+        """Write one record."""
+        stream.write(self.to_line(element))
+
+
+def _check_charset(charset: str) -> str:
+    try:
+        codecs.lookup(charset)
+    except LookupError:
+        raise InvalidArgument(
+            "this charset is not known", got=charset, hint="Python's names: utf-8, latin-1, ..."
+        ) from None
+    return charset
+
+
+def _check_bytes(value: Any) -> bytes | bytearray | memoryview:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return value
+    raise misfit(value, repr(Types.PRIMITIVE_ARRAY(Types.BYTE())))

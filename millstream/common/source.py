@@ -1,0 +1,114 @@
+"""Sources as splits with positions (Flink's `Source`, `SplitEnumerator`, `SourceReader`).
+
+A source is cut into *splits* (a topic partition, a file, a range of numbers). A split has *positions*,
+whole numbers that only grow. For every epoch the enumerator, on the driver, says how far each split can be
+read; the range `[start, end)` of each split goes into Spark's offset log before any record is read, and a
+reader, in a worker, reads exactly that range. Reading a range again gives the same records: this is what
+makes a replayed epoch equal to the first try.
+
+A source of your own is two small classes:
+
+>>> class Countdown(Source):
+...     def boundedness(self): return Boundedness.BOUNDED
+...     def create_enumerator(self, parallelism): return CountdownSplits()
+...     def create_reader(self): return CountdownReader()
+>>> class CountdownSplits(SplitEnumerator):
+...     def discover(self): return ["only"]
+...     def available(self, split, position): return 3
+...     def finished(self, split, position): return position == 3
+>>> class CountdownReader(SourceReader):
+...     def read(self, split, start, end): return [3 - n for n in range(start, end)]
+>>> Countdown().create_reader().read("only", 0, 3)
+[3, 2, 1]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+__all__ = ["Boundedness", "Source", "SourceReader", "SplitEnumerator"]
+
+
+class Boundedness(Enum):
+    """Whether a source ends by itself."""
+
+    BOUNDED = "BOUNDED"
+    CONTINUOUS_UNBOUNDED = "CONTINUOUS_UNBOUNDED"
+
+
+class SplitEnumerator(ABC):
+    """Finds splits and how far each can be read. Lives on the driver, one per source and job."""
+
+    @abstractmethod
+    def discover(self) -> Sequence[str]:
+        """Every split known by now, in a stable order; new ones are appended, none is taken away."""
+
+    @abstractmethod
+    def available(self, split: str, position: int) -> int:
+        """The position up to which `split` can be read now; at least `position`."""
+
+    def start(self, split: str) -> int:
+        """The position where a new split begins."""
+        return 0
+
+    def finished(self, split: str, position: int) -> bool:
+        """True if `split` ends at `position`: nothing will ever follow."""
+        return False
+
+    def exhausted(self) -> bool:
+        """True if no further split will ever be discovered."""
+        return True
+
+    def fetch(self, split: str, start: int, end: int) -> list[Any] | None:
+        """The records of a range, if only the driver has them; None lets the reader read them."""
+        return None
+
+    def commit(self, split: str, position: int) -> None:
+        """Everything before `position` is done and will not be asked for again."""
+
+    def restored(self, positions: dict[str, int]) -> None:
+        """Called once, before anything else, with where each known split goes on."""
+
+    def close(self) -> None:
+        """The job is over."""
+
+
+class SourceReader(ABC):
+    """Reads ranges of splits, in a worker."""
+
+    def open(self) -> None:
+        """Called once in each worker, before the first range."""
+
+    @abstractmethod
+    def read(self, split: str, start: int, end: int) -> Iterable[Any]:
+        """The records of `[start, end)`, the same ones each time."""
+
+    def close(self) -> None:
+        """Called after the last range."""
+
+
+class Source(ABC):
+    """A user-written source; give it to `env.from_source`."""
+
+    @abstractmethod
+    def boundedness(self) -> Boundedness:
+        """Whether the source ends by itself."""
+
+    @abstractmethod
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """The driver's half. `parallelism` is a hint for how many splits are useful."""
+
+    @abstractmethod
+    def create_reader(self) -> SourceReader:
+        """The worker's half."""
+
+    def paced(self) -> bool:
+        """True if records become available over time although the source is bounded."""
+        return False
+
+    def max_parallelism(self) -> int | None:
+        """The most subtasks that the source can use, or None."""
+        return None

@@ -1,0 +1,202 @@
+"""How the bytes of a file become records (Flink's `StreamFormat` and `TextLineInputFormat`).
+
+A record belongs to the range in which its first byte lies. So a file can be cut anywhere, also in the
+middle of a line or of a character, and each line is read by exactly one of the ranges.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+from millstream.errors import InvalidArgument, SourceError, SourceNotFound
+
+__all__ = ["StreamFormat", "TextLineFormat", "is_compressed", "read_file"]
+
+_CHUNK = 1 << 20
+_NEWLINE = 10
+_COMPRESSED = {".gz": gzip.open, ".gzip": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+class StreamFormat(ABC):
+    """Reads records from a stream of bytes.
+
+    >>> StreamFormat.text_line_format()
+    TextLineFormat('UTF-8')
+    """
+
+    @abstractmethod
+    def read_range(
+        self, stream: BinaryIO, path: str, start: int, end: int, size: int
+    ) -> Iterator[list[Any]]:
+        """Lists of the records that begin in `[start, end)` of a file of `size` bytes."""
+
+    @abstractmethod
+    def read_all(self, stream: BinaryIO, path: str) -> Iterator[list[Any]]:
+        """Lists of all records of a stream of unknown length."""
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        r"""Each line is a record; lines end in \n or \r\n, and the end is not part of the record."""
+        return TextLineFormat(charset_name)
+
+
+class TextLineFormat(StreamFormat):
+    r"""Lines of text.
+
+    >>> file = io.BytesIO("eins\r\nzwölf\n\ndrei".encode())
+    >>> list(TextLineFormat().read_range(file, "demo.txt", 0, 9, 18))
+    [['eins', 'zwölf']]
+    >>> list(TextLineFormat().read_range(file, "demo.txt", 9, 18, 18))
+    [['', 'drei']]
+    """
+
+    def __init__(self, charset_name: str = "UTF-8") -> None:
+        try:
+            canonical = codecs.lookup(charset_name).name
+            fits = canonical == "utf-8-sig" or "\r\n".encode(canonical) == b"\r\n"
+        except LookupError:
+            raise InvalidArgument(
+                "this charset is not known",
+                got=charset_name,
+                hint="Python's names: utf-8, latin-1, ...",
+            ) from None
+        if not fits:
+            raise InvalidArgument(
+                "lines cannot be found in this charset without reading from the start",
+                got=charset_name,
+                hint="store the files as utf-8, latin-1 or another charset that contains ASCII",
+            )
+        self._name = charset_name
+        self._charset = "utf-8" if canonical == "utf-8-sig" else canonical
+
+    def __repr__(self) -> str:
+        return f"TextLineFormat({self._name!r})"
+
+    def read_range(
+        self, stream: BinaryIO, path: str, start: int, end: int, size: int
+    ) -> Iterator[list[str]]:
+        """The lines that begin in the range; the last one is read beyond its end if need be."""
+        position = start
+        stream.seek(max(0, start - 1))
+        if start > 0 and stream.read(1) != b"\n":
+            skipped = stream.readline(end - start)
+            position = start + len(skipped) if skipped.endswith(b"\n") else end
+        while position < end:
+            data = stream.read(min(_CHUNK, end - position))
+            if not data:
+                raise _shrunk(path, size, position)
+            if data[-1] != _NEWLINE:
+                data += stream.readline(size - position - len(data))
+            yield self._lines(data, path, position)
+            position += len(data)
+
+    def read_all(self, stream: BinaryIO, path: str) -> Iterator[list[str]]:
+        """All lines."""
+        position = 0
+        while data := stream.read(_CHUNK):
+            if data[-1] != _NEWLINE:
+                data += stream.readline()
+            yield self._lines(data, path, position)
+            position += len(data)
+
+    def _lines(self, data: bytes, path: str, position: int) -> list[str]:
+        offset = position
+        if position == 0 and self._charset == "utf-8" and data.startswith(codecs.BOM_UTF8):
+            data = data[len(codecs.BOM_UTF8) :]
+            offset = len(codecs.BOM_UTF8)
+        if not data:
+            return []
+        try:
+            text = data.decode(self._charset)
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"the file is not {self._name} text: {error.reason}",
+                file=path,
+                byte_offset=offset + error.start,
+                bytes=data[error.start : error.end].hex(" "),
+                hint="name its charset: StreamFormat.text_line_format('latin-1')",
+            ) from None
+        # Not splitlines(): it would also split at form feeds and at Unicode's own line ends.
+        lines = text.split("\n")
+        if data[-1] == _NEWLINE:
+            lines.pop()
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        return lines
+
+
+def is_compressed(path: str) -> bool:
+    """True if the name says that the file has to be unpacked, and so cannot be cut into ranges.
+
+    >>> is_compressed("log.GZ"), is_compressed("log.txt")
+    (True, False)
+    """
+    return os.path.splitext(path)[1].lower() in _COMPRESSED
+
+
+def read_file(
+    records: StreamFormat, path: str, start: int, end: int, size: int | None
+) -> Iterator[list[Any]]:
+    """Lists of the records of a range; `size` is None for a compressed file, which is read whole.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".gz") as file:
+    ...     _ = file.write(gzip.compress(b"a\\nb\\n"))
+    ...     file.flush()
+    ...     list(read_file(TextLineFormat(), file.name, 0, 1, None))
+    [['a', 'b']]
+    """
+    try:
+        with open_file(path) as stream:
+            if size is None:
+                yield from records.read_all(stream, path)
+                return
+            actual = os.fstat(stream.fileno()).st_size
+            if actual < size:
+                raise _shrunk(path, size, actual)
+            yield from records.read_range(stream, path, start, end, size)
+    except FileNotFoundError as error:
+        raise SourceNotFound(
+            "a file is gone that was there when the source found it",
+            file=path,
+            hint="keep files until the job has read them; put it back and run the job again",
+        ) from error
+    except _BROKEN as error:
+        raise SourceError(
+            f"a file cannot be read: {error}",
+            file=path,
+            hint="check that the file is complete and that the workers may read it",
+        ) from error
+
+
+def open_file(path: str) -> BinaryIO:
+    """The bytes of a file, unpacked if its name says so.
+
+    >>> with open_file(__file__) as stream:
+    ...     stream.readline()[:13]
+    b'\"""How the by'
+    """
+    opener = _COMPRESSED.get(os.path.splitext(path)[1].lower())
+    if opener is None:
+        return open(path, "rb", buffering=1 << 17)
+    return io.BufferedReader(cast("Any", opener(path, "rb")), 1 << 17)
+
+
+def _shrunk(path: str, size: int, position: int) -> SourceError:
+    return SourceError(
+        "a file is shorter than it was when the source found it",
+        file=path,
+        bytes_then=size,
+        bytes_now=position,
+        hint="files must not change once they can be seen: write elsewhere, then rename",
+    )

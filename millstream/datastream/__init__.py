@@ -1,0 +1,63 @@
+"""The DataStream API, module by module as in PyFlink."""
+
+from __future__ import annotations
+
+from millstream.common.execution_mode import RuntimeExecutionMode
+from millstream.common.functions import (
+    AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+    RuntimeContext,
+    SinkFunction,
+    SourceFunction,
+)
+from millstream.common.output_tag import OutputTag
+from millstream.datastream.checkpoint_config import CheckpointConfig
+from millstream.datastream.checkpointing_mode import CheckpointingMode
+from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.connected_streams import ConnectedStreams
+from millstream.datastream.data_stream import DataStream
+from millstream.datastream.data_stream_sink import DataStreamSink
+from millstream.datastream.keyed_stream import KeyedStream
+from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+__all__ = [
+    "AggregateFunction",
+    "CheckpointConfig",
+    "CheckpointingMode",
+    "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "MapFunction",
+    "OutputTag",
+    "Partitioner",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "RuntimeExecutionMode",
+    "SinkFunction",
+    "SourceFunction",
+    "StreamExecutionEnvironment",
+]

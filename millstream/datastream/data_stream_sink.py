@@ -1,0 +1,55 @@
+"""`DataStreamSink`: the settings of a sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.errors import InvalidArgument
+from millstream.graph.transformations import ChainingStrategy, OperatorTransformation
+
+__all__ = ["DataStreamSink"]
+
+
+class DataStreamSink:
+    """What a sink call returns; every method gives the sink back."""
+
+    def __init__(self, transformation: OperatorTransformation) -> None:
+        self._transformation = transformation
+
+    def name(self, name: str) -> DataStreamSink:
+        """Name the sink."""
+        self._transformation.name = name if name.startswith("Sink: ") else f"Sink: {name}"
+        return self
+
+    def uid(self, uid: str) -> DataStreamSink:
+        """Give the sink an id that survives changes of the program."""
+        self._transformation.uid = uid
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
+        """As `uid`, with the hash itself."""
+        self._transformation.uid_hash = uid_hash
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        """How many subtasks write."""
+        if not isinstance(parallelism, int) or parallelism < 1:
+            raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
+        self._transformation.parallelism = parallelism
+        return self
+
+    def set_description(self, description: str) -> DataStreamSink:
+        """A longer text for plans."""
+        self._transformation.description = description
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        """Do not chain the sink to the operator before it."""
+        self._transformation.chaining = ChainingStrategy.NEVER
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: Any) -> DataStreamSink:
+        """Put the sink into a slot sharing group."""
+        name = getattr(slot_sharing_group, "get_name", lambda: slot_sharing_group)()
+        self._transformation.slot_sharing_group = name
+        return self

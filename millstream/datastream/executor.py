@@ -1,0 +1,25 @@
+"""Finds what runs a job (Flink's `PipelineExecutorServiceLoader`), by the option `execution.target`.
+
+The runners are found by name, so that building a program imports no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from millstream.runtime.job import Job
+from millstream.runtime.run import JobRun
+
+__all__ = ["create_run"]
+
+_RUNNERS = {
+    "spark": ("millstream.spark.run", "SparkRun"),
+    "in-process": ("millstream.runtime.local", "InProcessRun"),
+}
+
+
+def create_run(target: str, job: Job) -> JobRun:
+    """A run of the job, not yet started."""
+    module, name = _RUNNERS[target]
+    run: JobRun = getattr(import_module(module), name)(job)
+    return run

@@ -1,0 +1,164 @@
+"""`KeyedStream`: a stream partitioned by key, whose operators work on one key at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.common.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    ReduceFunction,
+)
+from millstream.common.types import Row
+from millstream.common.typeinfo import Types
+from millstream.datastream.data_stream import DataStream
+from millstream.datastream.program import as_function, as_key, not_on_keyed, not_yet
+from millstream.errors import InvalidArgument
+from millstream.graph import operators as ops
+from millstream.graph.operators import Key
+from millstream.graph.partitioning import Partitioning, Strategy
+from millstream.graph.transformations import OperatorTransformation, PartitionTransformation
+from millstream.runtime.exchange import field_getter
+
+__all__ = ["KeyedStream"]
+
+
+class KeyedStream(DataStream):
+    """What `key_by` gives. All records with one key meet in one subtask, in the order they came in."""
+
+    def __init__(self, stream: DataStream, key: Key) -> None:
+        source = stream._values()
+        env = stream.get_execution_environment()
+        super().__init__(
+            env,
+            PartitionTransformation(
+                env._next_id(),
+                source._transformation.output_type,
+                input=source._transformation,
+                partitioning=Partitioning(Strategy.HASH, key),
+            ),
+        )
+        self._key = key
+        self._source = source
+
+    def _values(self) -> DataStream:
+        # Sinks, print and union read the values where they are, without moving them (rule 41).
+        return self._source
+
+    def map(self, func: Any, output_type: Any = None) -> DataStream:
+        """As on a `DataStream`, in the context of each record's key."""
+        function = as_function("map", func, MapFunction)
+        return self._apply("Map", ops.MapOp(function, key=self._key), output_type)
+
+    def flat_map(self, func: Any, output_type: Any = None) -> DataStream:
+        """As on a `DataStream`, in the context of each record's key."""
+        function = as_function("flat_map", func, FlatMapFunction)
+        return self._apply("FlatMap", ops.FlatMapOp(function, key=self._key), output_type)
+
+    def filter(self, func: Any) -> DataStream:
+        """As on a `DataStream`, in the context of each record's key."""
+        function = as_function("filter", func, FilterFunction)
+        result = self._apply("Filter", ops.FilterOp(function, key=self._key))
+        result._transformation.output_type = self._transformation.output_type
+        return result
+
+    def process(self, func: KeyedProcessFunction, output_type: Any = None) -> DataStream:  # type: ignore[override]
+        """Run a `KeyedProcessFunction`."""
+        function = as_function("process", func, KeyedProcessFunction, plain=False)
+        return self._apply("KeyedProcess", ops.KeyedProcessOp(self._key, function), output_type)
+
+    def reduce(self, func: Any) -> DataStream:
+        """Fold each key's records into one value, emitted after every record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> numbers = env.from_collection([1, 2, 3, 4])
+        >>> list(numbers.key_by(lambda n: n % 2).reduce(lambda a, b: a + b).execute_and_collect())
+        [1, 2, 4, 6]
+        """
+        function = as_function("reduce", func, ReduceFunction)
+        return self._rolled("Reduce", ops.ReduceOp(self._key, function))
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """The running sum of a field; the other fields are those of the key's first record."""
+        return self._rolling("sum", position_to_sum)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """The smallest value of a field so far; the other fields are those of the key's first record."""
+        return self._rolling("min", position_to_min)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """The largest value of a field so far; the other fields are those of the key's first record."""
+        return self._rolling("max", position_to_max)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record with the smallest value of a field so far; the earlier one of equals.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 3, "x"), ("a", 1, "y"), ("a", 2, "z")])
+        >>> list(bids.key_by(0).min_by(1).execute_and_collect())
+        [('a', 3, 'x'), ('a', 1, 'y'), ('a', 1, 'y')]
+        """
+        return self._rolling("min_by", position_to_min_by)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """The record with the largest value of a field so far; the earlier one of equals."""
+        return self._rolling("max_by", position_to_max_by)
+
+    def _rolling(self, kind: str, field: int | str) -> DataStream:
+        if isinstance(field, bool) or not isinstance(field, int | str) or field == -1:
+            raise InvalidArgument(f"{kind} needs a field's position or name", got=repr(field))
+        names = getattr(self._transformation.output_type, "get_field_names", lambda: None)()
+        if isinstance(field, str) and names is not None and field not in names:
+            raise InvalidArgument(f"{kind}: there is no field {field!r}", fields=", ".join(names))
+        return self._rolled(kind.title().replace("_", ""), ops.RollingOp(self._key, kind, field))
+
+    def _rolled(self, name: str, operator: ops.Operator) -> DataStream:
+        return self._apply(name, operator, self._transformation.output_type)
+
+    def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream:
+        """Partition by another key."""
+        return KeyedStream(self._source, as_key(key_selector, key_type))
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> Any:
+        """The records as `Row(key, value)` (rule 41)."""
+        key = self._key
+
+        def with_key(value: Any) -> Row:
+            return Row(read_key(key, value), value)
+
+        return self._source.map(with_key).execute_and_collect(job_execution_name, limit)
+
+    def get_type(self) -> Any:
+        """`ROW(key, value)` (rule 41)."""
+        key_type = self._key.key_type or Types.PICKLED_BYTE_ARRAY()
+        return Types.ROW([key_type, super().get_type()])
+
+    def window(self, window_assigner: Any) -> Any:
+        """Windows per key."""
+        raise not_yet("window")
+
+    def count_window(self, size: int, slide: int = 0) -> Any:
+        """Windows of a number of records."""
+        raise not_yet("count_window")
+
+    def _operator(self, call: str) -> OperatorTransformation:
+        raise not_on_keyed(call)
+
+    def _partition(self, partitioning: Partitioning) -> DataStream:
+        raise not_on_keyed(f"{partitioning.strategy.value.lower()}()")
+
+
+def read_key(key: Key, value: Any) -> Any:
+    """A record's key, outside of generated code."""
+    if isinstance(key.field, int):
+        return value[key.field]
+    if key.field is not None:
+        return field_getter(key.field)(value)
+    return key.selector.get_key(value) if isinstance(key.selector, KeySelector) else key.selector(value)

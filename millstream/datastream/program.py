@@ -1,0 +1,63 @@
+"""Small checks and adapters that all stream classes share when they turn calls into transformations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.common.functions import Function, KeySelector
+from millstream.common.typeinfo import TypeInformation, Types
+from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOperation
+from millstream.graph.operators import Key
+
+__all__ = ["as_function", "as_key", "as_type", "not_on_keyed", "not_yet"]
+
+
+def as_type(output_type: Any) -> TypeInformation | None:
+    """A declared type; a list of types means a row of them."""
+    if output_type is None or isinstance(output_type, TypeInformation):
+        return output_type
+    if isinstance(output_type, list):
+        row: TypeInformation = Types.ROW(output_type)
+        return row
+    msg = "an output type must come from Types"
+    raise InvalidArgument(msg, got=repr(output_type), hint="for example Types.STRING()")
+
+
+def as_function(call: str, function: Any, wanted: type[Function], *, plain: bool = True) -> Any:
+    """The user's function if it fits: an object of the wanted class, or any callable if `plain`."""
+    if isinstance(function, wanted):
+        return function
+    if isinstance(function, type) and issubclass(function, Function):
+        msg = f"{call} was given the class {function.__name__}, not an object of it"
+        raise InvalidArgument(msg, hint=f"write {function.__name__}()")
+    if isinstance(function, Function) or not plain or not callable(function):
+        msg = f"{call} needs a {wanted.__name__}" + (" or a callable" if plain else "")
+        raise InvalidArgument(msg, got=type(function).__name__)
+    return function
+
+
+def as_key(selector: Any, key_type: Any = None) -> Key:
+    """A key by callable, KeySelector, field name or field index."""
+    declared = as_type(key_type)
+    if isinstance(selector, bool):
+        raise InvalidArgument("key_by needs a selector, a field name or an index", got=selector)
+    if isinstance(selector, int):
+        return Key(field=selector, key_type=declared)
+    if isinstance(selector, str):
+        if not selector.isidentifier():
+            raise InvalidArgument("key_by was given a name that cannot be a field", got=selector)
+        return Key(field=selector, key_type=declared)
+    return Key(selector=as_function("key_by", selector, KeySelector), key_type=declared)
+
+
+def not_yet(call: str, instead: str | None = None) -> NotSupportedYet:
+    """The error for a call whose feature has not landed."""
+    return NotSupportedYet(f"{call} is not available yet", hint=instead)
+
+
+def not_on_keyed(call: str) -> UnsupportedOperation:
+    """The error for calls that a keyed stream rejects (rule 40)."""
+    msg = f"{call} cannot be called on a KeyedStream"
+    return UnsupportedOperation(
+        msg, hint=f"call {call} on the operator before key_by, or on the one after it"
+    )

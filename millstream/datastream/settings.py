@@ -1,0 +1,43 @@
+"""From a configuration to the settings of a job."""
+
+from __future__ import annotations
+
+from millstream.common import options
+from millstream.common.configuration import Configuration
+from millstream.common.execution_config import ExecutionConfig
+from millstream.runtime.job import JobSettings
+
+__all__ = ["job_settings"]
+
+
+def job_settings(configuration: Configuration, job_name: str | None) -> JobSettings:
+    """The settings that a configuration stands for.
+
+    >>> job_settings(Configuration(), "count").name
+    'count'
+    """
+
+    def get(option: options.ConfigOption[options.Any]) -> options.Any:
+        return options.get(configuration, option)
+
+    checkpoint = get(options.CHECKPOINTING_INTERVAL)
+    interval = checkpoint if checkpoint is not None else get(options.EPOCH_INTERVAL)
+    return JobSettings(
+        name=job_name or get(options.PIPELINE_NAME) or "Millstream Streaming Job",
+        epoch_interval=interval / 1000,
+        checkpoint_interval=None if checkpoint is None else checkpoint / 1000,
+        buffer_bytes=get(options.BUFFER_BYTES),
+        buffer_records=get(options.BUFFER_RECORDS),
+        sort_memory=get(options.SORT_MEMORY),
+        state_dir=get(options.STATE_DIRECTORY),
+        print_code=get(options.PRINT_GENERATED_CODE),
+        job_parameters=ExecutionConfig(configuration).get_global_job_parameters(),
+        epoch_records=get(options.EPOCH_RECORDS),
+        python_files=tuple(filter(None, (get(options.PYTHON_FILES) or "").split(","))),
+        spark={
+            key: value
+            for key, value in configuration.to_dict().items()
+            if key.startswith("spark.")
+        },
+        progress=get(options.PROGRESS),
+    )

@@ -1,0 +1,345 @@
+"""`StreamExecutionEnvironment`: where a program begins and where it is run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from millstream.common import options
+from millstream.common.configuration import Configuration
+from millstream.common.execution_config import ExecutionConfig
+from millstream.common.execution_mode import RuntimeExecutionMode
+from millstream.common.functions import SourceFunction
+from millstream.common.job_client import JobClient
+from millstream.common.job_execution_result import JobExecutionResult
+from millstream.common.source import Source
+from millstream.common.time import parse_duration
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors.collection import CollectionSource
+from millstream.connectors.socket import SocketTextSource
+from millstream.connectors.source_function import SourceFunctionSource
+from millstream.datastream import overrides
+from millstream.datastream.checkpoint_config import CheckpointConfig
+from millstream.datastream.checkpointing_mode import CheckpointingMode
+from millstream.datastream.closeable_iterator import CloseableIterator, ResultQueue
+from millstream.datastream.data_stream import DataStream
+from millstream.datastream.executor import create_run
+from millstream.datastream.program import as_type, not_yet
+from millstream.datastream.settings import job_settings
+from millstream.errors import InvalidArgument
+from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, SourceOp
+from millstream.graph.plan_json import plan_as_json
+from millstream.graph.stream_graph import StreamGraph, build_stream_graph
+from millstream.graph.transformations import OperatorTransformation, calling_line
+from millstream.runtime.job import Job, build_job
+from millstream.runtime.run import JobRun
+
+__all__ = ["StreamExecutionEnvironment"]
+
+
+class StreamExecutionEnvironment:
+    """Holds the program while it is written down, and runs it.
+
+    >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+    >>> env.from_collection([1, 2]).map(lambda n: n + 1).print()  # doctest: +ELLIPSIS
+    <millstream.datastream.data_stream_sink.DataStreamSink object at ...>
+    >>> result = env.execute("add one")
+    2
+    3
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._sinks: list[OperatorTransformation] = []
+        self._ids = itertools.count(1)
+        self._warned: set[str] = set()
+        self._warn_unknown_keys()
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: Configuration | str | None = None,
+    ) -> StreamExecutionEnvironment:
+        """An environment; a string is short for the option `execution.target`."""
+        merged = Configuration()
+        for key, value in overrides.configuration().items():
+            merged.set_string(key, value)
+        if isinstance(configuration, str):
+            merged.set_string(options.TARGET.key, configuration)
+        elif configuration is not None:
+            merged.add_all(configuration)
+        return StreamExecutionEnvironment(merged)
+
+    # -- configuration ----------------------------------------------------------------------------------
+
+    def get_configuration(self) -> Configuration:
+        """The configuration itself."""
+        return self._configuration
+
+    def get_config(self) -> ExecutionConfig:
+        """The configuration of executions."""
+        return ExecutionConfig(self._configuration)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Add to the configuration."""
+        self._configuration.add_all(configuration)
+        self._warn_unknown_keys()
+
+    def _warn_unknown_keys(self) -> None:
+        for text in options.check_known(self._configuration):
+            if text not in self._warned:
+                self._warned.add(text)
+                warnings.warn(text, UserWarning, stacklevel=3)
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """The parallelism of operators that do not set their own."""
+        self.get_config().set_parallelism(parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """That parallelism."""
+        value: int = options.get(self._configuration, options.PARALLELISM)
+        return value
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """The number of key groups of operators that do not set their own."""
+        self.get_config().set_max_parallelism(max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """That number, -1 if it is derived from the parallelism."""
+        value: int = options.get(self._configuration, options.MAX_PARALLELISM)
+        return value
+
+    def set_runtime_mode(
+        self, execution_mode: RuntimeExecutionMode
+    ) -> StreamExecutionEnvironment:
+        """STREAMING; the others have not landed."""
+        if execution_mode is RuntimeExecutionMode.BATCH:
+            raise not_yet("RuntimeExecutionMode.BATCH", "STREAMING runs bounded programs to their end")
+        self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: Any) -> StreamExecutionEnvironment:
+        """How long a record may wait in a buffer for others."""
+        self._configuration.set_string(
+            options.BUFFER_TIMEOUT.key, f"{parse_duration(timeout_millis)} ms"
+        )
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        """That time in milliseconds."""
+        value: int = options.get(self._configuration, options.BUFFER_TIMEOUT)
+        return value
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Run every operator in a vertex of its own."""
+        self._configuration.set_boolean(options.OPERATOR_CHAINING.key, False)
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """True if operators are chained."""
+        value: bool = options.get(self._configuration, options.OPERATOR_CHAINING)
+        return value
+
+    def enable_checkpointing(
+        self, interval: Any, mode: CheckpointingMode | None = None
+    ) -> StreamExecutionEnvironment:
+        """Checkpoint every `interval`, which is the length of an epoch."""
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The configuration of checkpoints."""
+        return CheckpointConfig(self._configuration)
+
+    def get_checkpoint_interval(self) -> int:
+        """Milliseconds between checkpoints, -1 if there are none."""
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """What checkpoints guarantee."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship a Python file, package folder or zip to the workers."""
+        self._append_list(options.PYTHON_FILES.key, str(Path(file_path).absolute()))
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Ship an archive to the workers."""
+        raise not_yet("add_python_archive", "use Spark's spark.archives option")
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> None:
+        """Install packages on the workers."""
+        raise not_yet("set_python_requirements", "install packages where the executors run")
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """The interpreter of the workers."""
+        self._configuration.set_string("spark.pyspark.python", python_exec)
+
+    def _append_list(self, key: str, value: str) -> None:
+        known = self._configuration.get_string(key, "")
+        self._configuration.set_string(key, f"{known},{value}" if known else value)
+
+    # -- sources ----------------------------------------------------------------------------------------
+
+    def _next_id(self) -> int:
+        return next(self._ids)
+
+    def _source(
+        self, name: str, operator: Operator, type_info: Any, most: int | None = None
+    ) -> DataStream:
+        transformation = OperatorTransformation(
+            self._next_id(),
+            as_type(type_info),
+            name=f"Source: {name}",
+            operator=operator,
+            inputs=(),
+            declared_at=calling_line(),
+        )
+        if most is not None:
+            transformation.parallelism = most
+            transformation.fixed_parallelism = True
+        return DataStream(self, transformation)
+
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+        """A stream of the elements of a collection, at parallelism 1."""
+        if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
+            msg = "from_collection needs a list or another collection"
+            raise InvalidArgument(msg, got=type(collection).__name__)
+        source = CollectionSource(list(collection))
+        return self._source("Collection Source", SourceOp(source), type_info, most=1)
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: Any = None,
+    ) -> DataStream:
+        """A stream read from a `Source`."""
+        if not isinstance(source, Source):
+            msg = "from_source needs a Source"
+            raise InvalidArgument(
+                msg, got=type(source).__name__, hint="a SourceFunction goes to add_source()"
+            )
+        if watermark_strategy is not None and (
+            watermark_strategy.kind != "none" or watermark_strategy.timestamp_assigner is not None
+        ):
+            raise not_yet(
+                "a watermark strategy other than WatermarkStrategy.no_watermarks()",
+                "pass WatermarkStrategy.no_watermarks()",
+            )
+        validate = getattr(source, "validate", None)
+        if callable(validate):
+            validate()
+        most = source.max_parallelism()
+        return self._source(source_name, SourceOp(source), type_info, most)
+
+    def add_source(
+        self, source_func: SourceFunction, source_name: str = "Custom Source", type_info: Any = None
+    ) -> DataStream:
+        """A stream pushed by a `SourceFunction`, which runs on the driver."""
+        if not isinstance(source_func, SourceFunction):
+            msg = "add_source needs a SourceFunction"
+            raise InvalidArgument(
+                msg, got=type(source_func).__name__, hint="a Source goes to from_source()"
+            )
+        source = SourceFunctionSource(source_func)
+        return self._source(source_name, SourceOp(source), type_info, most=1)
+
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
+    ) -> DataStream:
+        """The lines that a TCP server sends."""
+        source = SocketTextSource(hostname, port, delimiter, max_retry)
+        return self._source("Socket Stream", SourceOp(source), None, most=1)
+
+    def from_dataframe(self, df: Any, name: str = "Spark Frame") -> DataStream:
+        """The rows of any Spark batch or streaming frame, as named `Row`s."""
+        streaming = getattr(df, "isStreaming", None)
+        if streaming is None:
+            msg = "from_dataframe needs a Spark DataFrame"
+            raise InvalidArgument(msg, got=type(df).__name__)
+        return self._source(name, FrameSourceOp(df, bounded=not streaming), None)
+
+    # -- execution --------------------------------------------------------------------------------------
+
+    def _add_sink(self, transformation: OperatorTransformation) -> None:
+        self._sinks.append(transformation)
+
+    def _graph(self, sinks: Sequence[OperatorTransformation]) -> StreamGraph:
+        maximum = self.get_max_parallelism()
+        return build_stream_graph(
+            sinks,
+            parallelism=self.get_parallelism(),
+            max_parallelism=maximum if maximum > 0 else None,
+            buffer_timeout=self.get_buffer_timeout(),
+            chaining_enabled=self.is_chaining_enabled(),
+        )
+
+    def get_execution_plan(self) -> str:
+        """The program as the JSON that Flink's plan visualizer reads."""
+        return json.dumps(plan_as_json(self._graph(self._sinks)), indent=2)
+
+    def _take_job(self, job_name: str | None) -> Job:
+        """The program so far as a job; the environment is empty afterwards (rule 57)."""
+        graph = self._graph(self._sinks)
+        self._sinks = []
+        hand_over = overrides.plan_callback()
+        if hand_over is not None:
+            hand_over(plan_as_json(graph))
+            raise overrides.PlanReady
+        return build_job(graph, job_settings(self._configuration, job_name))
+
+    def _submit(self, job: Job) -> JobRun:
+        target: str = options.get(self._configuration, options.TARGET)
+        run = create_run(target, job)
+        run.start()
+        return run
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run everything that leads to a sink and wait for the end. Ctrl-C cancels the job."""
+        run = self._submit(self._take_job(job_name))
+        client = JobClient(run.job.id, run.job.settings.name, run)
+        try:
+            seconds = run.result()
+        except KeyboardInterrupt:
+            run.cancel()
+            raise
+        return JobExecutionResult(client.get_job_id(), round(seconds * 1000))
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start everything that leads to a sink and return at once."""
+        run = self._submit(self._take_job(job_name))
+        return JobClient(run.job.id, run.job.settings.name, run)
+
+    def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
+        results = ResultQueue()
+        stream._sink("Sink: Collect", CollectOp(results.put), like_input=True)
+        job = self._take_job(job_name)
+        target: str = options.get(self._configuration, options.TARGET)
+        run = create_run(target, job)
+        run.on_done(results.finish)
+        run.start()
+        return CloseableIterator(run, results)
+
+    def _to_dataframe(self, stream: DataStream, schema: str | None) -> Any:
+        from importlib import import_module
+
+        from millstream.datastream.frames import schema_of
+
+        ddl = schema or schema_of(stream.get_type())
+        sink = stream._sink("Sink: Spark Frame", CollectOp(None, ddl), like_input=True)
+        job = self._take_job(None)
+        return import_module("millstream.spark.frames").job_as_frame(job, sink.id, ddl)
+
+    def close(self) -> None:
+        """Nothing is held between executions."""

@@ -1,0 +1,244 @@
+"""Every error Millstream raises, in one tree, each with a stable code.
+
+```
+MillstreamError
+├── ProgramError                 the program cannot be built
+│   ├── NotSupportedYet          NOT_SUPPORTED_YET        a call whose feature has not landed
+│   ├── UnsupportedOperation     UNSUPPORTED_OPERATION    a call that makes no sense there
+│   ├── EmptyProgramError        EMPTY_PROGRAM            execute() with no operators
+│   ├── InvalidArgument          INVALID_ARGUMENT         a bad parameter
+│   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
+├── ConfigurationError           CONFIGURATION_INVALID    a bad configuration value
+├── RuntimeUnusable            ENVIRONMENT_UNUSABLE     Java, Python or Spark is missing or unfit
+└── JobError                     a running job failed
+    ├── UserFunctionError        USER_FUNCTION_FAILED
+    ├── KeySelectorError         KEY_SELECTOR_FAILED
+    ├── TypeMismatchError        TYPE_MISMATCH
+    ├── RecordNotSerializable    RECORD_NOT_SERIALIZABLE
+    ├── SourceError              SOURCE_FAILED
+    │   └── SourceNotFound       SOURCE_NOT_FOUND         a missing file or folder
+    ├── SinkError                SINK_FAILED
+    ├── StateError               STATE_UNREADABLE
+    ├── EngineError              ENGINE_FAILED            Spark failed the job; its message is kept
+    └── JobCancelled             JOB_CANCELLED
+```
+
+A message has three parts: what failed; the evidence (operator, the user's line, record, position);
+what to do. Errors cross processes as text (`encode`), because Spark hands the driver nothing else of
+a Python worker's exception, and come back as the same class (`decode`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from typing import Any, ClassVar
+
+__all__ = [
+    "ConfigurationError",
+    "EmptyProgramError",
+    "EngineError",
+    "RuntimeUnusable",
+    "FunctionNotSerializable",
+    "InvalidArgument",
+    "JobCancelled",
+    "JobError",
+    "KeySelectorError",
+    "MillstreamError",
+    "NotSupportedYet",
+    "ProgramError",
+    "RecordNotSerializable",
+    "SinkError",
+    "SourceError",
+    "SourceNotFound",
+    "StateError",
+    "TypeMismatchError",
+    "UnsupportedOperation",
+    "UserFunctionError",
+    "decode",
+    "encode",
+]
+
+_BY_CODE: dict[str, type[MillstreamError]] = {}
+
+
+class MillstreamError(Exception):
+    """The root. `code` is stable; `evidence` holds named facts; `hint` says what to do.
+
+    >>> print(InvalidArgument("parallelism must be 1 or more", got=0, hint="pass a positive number"))
+    [INVALID_ARGUMENT] parallelism must be 1 or more
+      got: 0
+      what to do: pass a positive number
+    """
+
+    code: ClassVar[str] = "MILLSTREAM"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _BY_CODE[cls.code] = cls
+
+    def __init__(self, what: str, *, hint: str | None = None, **evidence: Any) -> None:
+        self.what = what
+        self.hint = hint
+        self.evidence = {name: value for name, value in evidence.items() if value is not None}
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.what}"]
+        for name, value in self.evidence.items():
+            text = str(value).rstrip("\n")
+            if "\n" in text:
+                lines.append(f"  {name.replace('_', ' ')}:")
+                lines.extend("    " + line for line in text.split("\n"))
+            else:
+                lines.append(f"  {name.replace('_', ' ')}: {text}")
+        if self.hint:
+            lines.append(f"  what to do: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.code, self.what, self.hint, self.evidence)
+
+
+class ProgramError(MillstreamError):
+    """The program cannot be built as written."""
+
+    code = "PROGRAM_INVALID"
+
+
+class NotSupportedYet(ProgramError):
+    """A call of the API whose feature has not landed."""
+
+    code = "NOT_SUPPORTED_YET"
+
+
+class UnsupportedOperation(ProgramError):
+    """A call that has no meaning on this object."""
+
+    code = "UNSUPPORTED_OPERATION"
+
+
+class EmptyProgramError(ProgramError):
+    """`execute` was called and nothing with a sink has been defined since the last one."""
+
+    code = "EMPTY_PROGRAM"
+
+
+class InvalidArgument(ProgramError, ValueError):
+    """A parameter has a value or a type that cannot work."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class FunctionNotSerializable(ProgramError):
+    """A user function cannot travel to the workers."""
+
+    code = "FUNCTION_NOT_SERIALIZABLE"
+
+
+class ConfigurationError(MillstreamError, ValueError):
+    """A configuration value cannot be read as its option's type."""
+
+    code = "CONFIGURATION_INVALID"
+
+
+class RuntimeUnusable(MillstreamError):
+    """Java, Python or Spark on this machine is missing or does not fit."""
+
+    code = "ENVIRONMENT_UNUSABLE"
+
+
+class JobError(MillstreamError):
+    """A job that was running has failed."""
+
+    code = "JOB_FAILED"
+
+
+class UserFunctionError(JobError):
+    """A user's function raised."""
+
+    code = "USER_FUNCTION_FAILED"
+
+
+class KeySelectorError(JobError):
+    """A key selector raised, or returned what cannot be a key."""
+
+    code = "KEY_SELECTOR_FAILED"
+
+
+class TypeMismatchError(JobError):
+    """A value is not of the type its operator declares."""
+
+    code = "TYPE_MISMATCH"
+
+
+class RecordNotSerializable(JobError):
+    """A record cannot be sent to the next operator."""
+
+    code = "RECORD_NOT_SERIALIZABLE"
+
+
+class SourceError(JobError):
+    """A source could not be read."""
+
+    code = "SOURCE_FAILED"
+
+
+class SourceNotFound(SourceError):
+    """A file or folder that a source reads does not exist."""
+
+    code = "SOURCE_NOT_FOUND"
+
+
+class SinkError(JobError):
+    """A sink could not write or commit."""
+
+    code = "SINK_FAILED"
+
+
+class StateError(JobError):
+    """State could not be read or written."""
+
+    code = "STATE_UNREADABLE"
+
+
+class EngineError(JobError):
+    """Spark failed the job for a reason of its own."""
+
+    code = "ENGINE_FAILED"
+
+
+class JobCancelled(JobError):
+    """The job was cancelled before its result was there."""
+
+    code = "JOB_CANCELLED"
+
+
+def _rebuild(code: str, what: str, hint: str | None, evidence: dict[str, Any]) -> MillstreamError:
+    return _BY_CODE.get(code, MillstreamError)(what, hint=hint, **evidence)
+
+
+_MARK = re.compile(r"\[millstream-error:([A-Za-z0-9+/=]+)\]")
+
+
+def encode(error: MillstreamError) -> str:
+    """The error as text that survives being embedded in any other text.
+
+    >>> print(decode("Spark says: " + encode(SourceNotFound("no such file", path="/a"))))
+    [SOURCE_NOT_FOUND] no such file
+      path: /a
+    """
+    evidence = {name: str(value) for name, value in error.evidence.items()}
+    body = json.dumps([error.code, error.what, error.hint, evidence])
+    return f"[millstream-error:{base64.b64encode(zlib.compress(body.encode())).decode()}]"
+
+
+def decode(text: str) -> MillstreamError | None:
+    """The first error that `encode` put into `text`, or None."""
+    found = _MARK.search(text)
+    if found is None:
+        return None
+    code, what, hint, evidence = json.loads(zlib.decompress(base64.b64decode(found.group(1))))
+    return _rebuild(code, what, hint, evidence)

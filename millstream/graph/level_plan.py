@@ -1,0 +1,135 @@
+"""The job graph laid out as one line of levels, which is what runs.
+
+A vertex's level is the longest path from a source to it. All vertices of a level run in one Spark stage; a
+buffer for a deeper level passes through the stages between untouched. So a job of any shape (branches,
+joins, diamonds, many sinks) is a line of stages with one exchange between each two, and every source is read
+once.
+
+The plan is inert: it is pickled once, shipped to the workers, and compiled there
+(`millstream.runtime.chain`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.graph.job_graph import JobGraph, JobVertex
+from millstream.graph.partitioning import Partitioning, Strategy
+from millstream.graph.stream_graph import StreamEdge
+
+__all__ = ["Edge", "Level", "LevelPlan", "build_level_plan"]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A connection between two vertices; its id stands in every buffer that travels along it."""
+
+    id: int
+    source_node: int
+    tag_id: str | None
+    target_vertex: int
+    input_index: int
+    partitioning: Partitioning
+    source_parallelism: int
+    target_parallelism: int
+    target_max_parallelism: int
+    target_level: int
+    buffer_timeout: int
+
+    def targets_of(self, subtask: int) -> tuple[int, ...]:
+        """The subtasks that subtask number `subtask` of the source can send to."""
+        p, q = self.source_parallelism, self.target_parallelism
+        match self.partitioning.strategy:
+            case Strategy.FORWARD:
+                return (subtask % q,)
+            case Strategy.GLOBAL:
+                return (0,)
+            case Strategy.RESCALE:
+                if p <= q:
+                    # Each sender owns a run of targets.
+                    return tuple(range(subtask * q // p, (subtask + 1) * q // p))
+                return (subtask * q // p,)
+            case _:
+                return tuple(range(q))
+
+
+@dataclass(frozen=True)
+class Level:
+    """The vertices of one stage; `parallelism` is its number of tasks."""
+
+    index: int
+    vertices: tuple[JobVertex, ...]
+    parallelism: int
+
+
+@dataclass(frozen=True)
+class LevelPlan:
+    """Everything the runtime needs to know about the shape of a job."""
+
+    levels: tuple[Level, ...]
+    edges: tuple[Edge, ...]
+
+    def out_edges(self, vertex: JobVertex) -> list[Edge]:
+        """The edges that leave a vertex."""
+        inside = {node.id for node in vertex.nodes}
+        return [edge for edge in self.edges if edge.source_node in inside]
+
+    @property
+    def vertices(self) -> list[JobVertex]:
+        """All vertices, level by level."""
+        return [vertex for level in self.levels for vertex in level.vertices]
+
+    @property
+    def sources(self) -> tuple[JobVertex, ...]:
+        """The vertices of level 0."""
+        return self.levels[0].vertices
+
+
+def build_level_plan(graph: JobGraph) -> LevelPlan:
+    """Lay the vertices out by the longest path from a source."""
+    by_id = {vertex.id: vertex for vertex in graph.vertices}
+    above: dict[int, list[int]] = {vertex.id: [] for vertex in graph.vertices}
+    for edge in graph.edges:
+        above[edge.target].append(graph.vertex_of[edge.source])
+    depth: dict[int, int] = {}
+
+    def level_of(vertex_id: int) -> int:
+        if vertex_id not in depth:
+            depth[vertex_id] = 1 + max((level_of(v) for v in above[vertex_id]), default=-1)
+        return depth[vertex_id]
+
+    # Ids grow along every edge, so in this order the recursion is never deep.
+    for vertex in sorted(graph.vertices, key=lambda v: v.id):
+        level_of(vertex.id)
+    levels = []
+    for index in range(max(depth.values()) + 1):
+        members = tuple(v for v in graph.vertices if depth[v.id] == index)
+        levels.append(Level(index, members, max(v.parallelism for v in members)))
+    edges = tuple(
+        _edge(number, edge, graph, by_id, depth) for number, edge in enumerate(graph.edges)
+    )
+    return LevelPlan(tuple(levels), edges)
+
+
+def _edge(
+    number: int,
+    edge: StreamEdge,
+    graph: JobGraph,
+    by_id: dict[int, JobVertex],
+    depth: dict[int, int],
+) -> Edge:
+    target = by_id[edge.target]
+    source = next(n for n in by_id[graph.vertex_of[edge.source]].nodes if n.id == edge.source)
+    return Edge(
+        id=number,
+        source_node=edge.source,
+        tag_id=edge.tag_id,
+        target_vertex=target.id,
+        input_index=edge.input_index,
+        partitioning=edge.partitioning,
+        source_parallelism=source.parallelism,
+        target_parallelism=target.parallelism,
+        target_max_parallelism=target.head.max_parallelism,
+        target_level=depth[target.id],
+        buffer_timeout=source.buffer_timeout,
+    )

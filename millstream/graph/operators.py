@@ -1,0 +1,233 @@
+"""What each operator is, as inert data. How each one runs is `millstream.runtime.compile`.
+
+An operator names its user function and nothing else; it has no behaviour, so that a graph can be printed,
+compared and shipped without running anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.common.functions import Function
+from millstream.common.sink import Sink
+from millstream.common.source import Source
+
+__all__ = [
+    "CoFlatMapOp",
+    "CoMapOp",
+    "CoProcessOp",
+    "CollectOp",
+    "FilterOp",
+    "FlatMapOp",
+    "FrameSourceOp",
+    "Key",
+    "KeyedCoProcessOp",
+    "KeyedProcessOp",
+    "MapOp",
+    "Operator",
+    "PrintOp",
+    "ProcessOp",
+    "ProjectOp",
+    "ReduceOp",
+    "RollingOp",
+    "SinkFunctionOp",
+    "SinkOp",
+    "SourceOp",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Key:
+    """How to take the key out of a record: by field, which is inlined, or by calling `selector`."""
+
+    selector: Any = None
+    field: int | str | None = None
+    key_type: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """The root. `keys` has a `Key` for each keyed input; empty for operators without keys."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """One key per input, for operators that run in the context of a key."""
+        return ()
+
+    @property
+    def user_function(self) -> Any:
+        """The user's function object, if there is one."""
+        return getattr(self, "function", None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _MaybeKeyedOp(Operator):
+    key: Key | None = None
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return () if self.key is None else (self.key,)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceOp(Operator):
+    """Reads a split-based source."""
+
+    source: Source
+
+
+@dataclass(frozen=True, eq=False)
+class FrameSourceOp(Operator):
+    """Reads a Spark frame; `frame` stays on the driver."""
+
+    frame: Any
+    bounded: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The frame belongs to the driver; the workers only see its rows.
+        return FrameSourceOp, (None, self.bounded)
+
+
+@dataclass(frozen=True, eq=False)
+class MapOp(_MaybeKeyedOp):
+    """One in, one out."""
+
+    function: Any
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectOp(Operator):
+    """Keeps some fields of a tuple or row, in the given order."""
+
+    fields: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMapOp(_MaybeKeyedOp):
+    """One in, any number out."""
+
+    function: Any
+
+
+@dataclass(frozen=True, eq=False)
+class FilterOp(_MaybeKeyedOp):
+    """Keeps what the function says yes to."""
+
+    function: Any
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessOp(Operator):
+    """A `ProcessFunction`."""
+
+    function: Function
+
+
+@dataclass(frozen=True, eq=False)
+class _KeyedOp(Operator):
+    key: Key
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return (self.key,)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedProcessOp(_KeyedOp):
+    """A `KeyedProcessFunction`."""
+
+    function: Function
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceOp(_KeyedOp):
+    """A rolling reduce."""
+
+    function: Any
+
+
+@dataclass(frozen=True, eq=False)
+class RollingOp(_KeyedOp):
+    """A rolling `sum`, `min`, `max`, `min_by` or `max_by` of one field."""
+
+    kind: str
+    field: int | str
+
+
+@dataclass(frozen=True, eq=False)
+class CoMapOp(Operator):
+    """A `CoMapFunction`, with keys if both inputs are keyed."""
+
+    function: Any
+    input_keys: tuple[Key, ...] = ()
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.input_keys
+
+
+@dataclass(frozen=True, eq=False)
+class CoFlatMapOp(Operator):
+    """A `CoFlatMapFunction`, with keys if both inputs are keyed."""
+
+    function: Any
+    input_keys: tuple[Key, ...] = ()
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.input_keys
+
+
+@dataclass(frozen=True, eq=False)
+class CoProcessOp(Operator):
+    """A `CoProcessFunction`."""
+
+    function: Function
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedCoProcessOp(Operator):
+    """A `KeyedCoProcessFunction`."""
+
+    function: Function
+    input_keys: tuple[Key, ...]
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.input_keys
+
+
+@dataclass(frozen=True, eq=False)
+class SinkFunctionOp(Operator):
+    """A `SinkFunction`."""
+
+    function: Function
+
+
+@dataclass(frozen=True, eq=False)
+class SinkOp(Operator):
+    """A `Sink` with writers and a committer."""
+
+    sink: Sink
+
+
+@dataclass(frozen=True, eq=False)
+class PrintOp(Operator):
+    """Formats records as lines that the driver prints."""
+
+    identifier: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class CollectOp(Operator):
+    """Hands records to the driver: `execute_and_collect` and sinks that run on the driver.
+
+    `consumer` runs on the driver and stays there; `schema` is set when Spark writes the records.
+    """
+
+    consumer: Any
+    schema: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CollectOp, (None, self.schema)

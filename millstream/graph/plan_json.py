@@ -1,0 +1,50 @@
+"""The stream graph as the JSON that Flink's plan visualizer reads, and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.graph.operators import FrameSourceOp, Operator, SinkOp, SourceOp
+from millstream.graph.stream_graph import StreamGraph
+
+__all__ = ["plan_as_json"]
+
+
+def plan_as_json(graph: StreamGraph) -> dict[str, Any]:
+    """The plan with Flink's field names."""
+    nodes = []
+    for node in graph.nodes.values():
+        entry: dict[str, Any] = {
+            "id": node.id,
+            "type": node.name,
+            "pact": _pact(node.operator, node.is_sink),
+            "contents": node.description,
+            "parallelism": node.parallelism,
+        }
+        if node.is_sink:
+            entry["guarantee"] = _guarantee(node.operator)
+        inputs = [edge for edge in graph.edges if edge.target == node.id]
+        if inputs:
+            entry["predecessors"] = [
+                {
+                    "id": edge.source,
+                    "ship_strategy": edge.partitioning.strategy.value,
+                    "side": "second" if edge.input_index == 0 else "first",
+                }
+                for edge in inputs
+            ]
+        nodes.append(entry)
+    return {"nodes": nodes}
+
+
+def _pact(operator: Operator, is_sink: bool) -> str:
+    if isinstance(operator, SourceOp | FrameSourceOp):
+        return "Data Source"
+    return "Data Sink" if is_sink else "Operator"
+
+
+def _guarantee(operator: Operator) -> str:
+    """What a sink promises about its output."""
+    if isinstance(operator, SinkOp):
+        return operator.sink.guarantee.value
+    return "at-least-once"

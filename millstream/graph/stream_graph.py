@@ -1,0 +1,207 @@
+"""The logical graph: one node per operator, one edge per connection (Flink's `StreamGraphGenerator`).
+
+Virtual transformations (partition, union, side output) become properties of edges. Only what leads to a
+sink is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.errors import EmptyProgramError, InvalidArgument
+from millstream.graph.operators import Operator
+from millstream.graph.partitioning import FORWARD, REBALANCE, Partitioning, Strategy
+from millstream.graph.transformations import (
+    OperatorTransformation,
+    PartitionTransformation,
+    SideOutputTransformation,
+    SourceLine,
+    Transformation,
+    UnionTransformation,
+)
+
+__all__ = ["StreamEdge", "StreamGraph", "StreamNode", "build_stream_graph", "max_parallelism_for"]
+
+
+@dataclass(frozen=True)
+class StreamNode:
+    """An operator with its settings resolved."""
+
+    id: int
+    name: str
+    operator: Operator
+    parallelism: int
+    max_parallelism: int
+    uid: str
+    slot_sharing_group: str
+    chaining: str
+    output_type: Any
+    buffer_timeout: int
+    declared_at: SourceLine | None
+    description: str
+    is_sink: bool
+
+
+@dataclass(frozen=True)
+class StreamEdge:
+    """A connection from an output (main or `tag_id`) of one node to an input of another."""
+
+    source: int
+    target: int
+    input_index: int
+    partitioning: Partitioning
+    tag_id: str | None
+
+
+@dataclass(frozen=True)
+class StreamGraph:
+    """All nodes, in the order they were declared, and all edges."""
+
+    nodes: dict[int, StreamNode]
+    edges: tuple[StreamEdge, ...]
+    chaining_enabled: bool
+
+
+@dataclass(frozen=True)
+class _Output:
+    """An operator's output as an edge will see it."""
+
+    operator: OperatorTransformation
+    tag_id: str | None
+    partitioning: Partitioning | None
+
+
+def max_parallelism_for(parallelism: int) -> int:
+    """Flink's default maximum: 1.5 times the parallelism, as a power of two, in [128, 32768].
+
+    >>> [max_parallelism_for(p) for p in (1, 85, 86, 200, 30000)]
+    [128, 128, 256, 512, 32768]
+    """
+    wanted = parallelism + parallelism // 2
+    return min(max(128, 1 << (wanted - 1).bit_length()), 32768)
+
+
+def _outputs(transformation: Transformation) -> Iterator[_Output]:
+    """What stands behind the virtual transformations."""
+    match transformation:
+        case OperatorTransformation():
+            yield _Output(transformation, None, None)
+        case UnionTransformation(inputs=inputs):
+            for one in inputs:
+                yield from _outputs(one)
+        case SideOutputTransformation(input=one, tag_id=tag_id):
+            for out in _outputs(one):
+                yield _Output(out.operator, tag_id, None)
+        case PartitionTransformation(input=one, partitioning=partitioning):
+            # The last partitioning called wins, as in Flink.
+            for out in _outputs(one):
+                yield _Output(out.operator, out.tag_id, partitioning)
+
+
+def _reachable(sinks: Sequence[OperatorTransformation]) -> list[OperatorTransformation]:
+    seen: dict[int, OperatorTransformation] = {}
+    stack = list(sinks)
+    while stack:
+        one = stack.pop()
+        if one.id in seen:
+            continue
+        seen[one.id] = one
+        stack.extend(out.operator for inp in one.inputs for out in _outputs(inp))
+    return [seen[i] for i in sorted(seen)]
+
+
+def build_stream_graph(
+    sinks: Sequence[OperatorTransformation],
+    *,
+    parallelism: int,
+    max_parallelism: int | None = None,
+    buffer_timeout: int = 100,
+    chaining_enabled: bool = True,
+) -> StreamGraph:
+    """The graph of everything that leads to `sinks`."""
+    if not sinks:
+        msg = "No operators defined in streaming topology. Cannot execute."
+        raise EmptyProgramError(
+            msg, hint="end the program with a sink (print, sink_to, add_sink) before execute()"
+        )
+    nodes: dict[int, StreamNode] = {}
+    edges: list[StreamEdge] = []
+    used_uids: dict[str, str] = {}
+    for one in _reachable(sinks):
+        inputs = [(i, out) for i, inp in enumerate(one.inputs) for out in _outputs(inp)]
+        own = one.parallelism or parallelism
+        groups = {nodes[out.operator.id].slot_sharing_group for _, out in inputs}
+        inherited = groups.pop() if len(groups) == 1 else "default"
+        node = StreamNode(
+            id=one.id,
+            name=one.name,
+            operator=one.operator,
+            parallelism=own,
+            max_parallelism=one.max_parallelism or max_parallelism or max_parallelism_for(own),
+            uid=one.uid or "",
+            slot_sharing_group=one.slot_sharing_group or inherited,
+            chaining=one.chaining,
+            output_type=one.output_type,
+            buffer_timeout=buffer_timeout if one.buffer_timeout is None else one.buffer_timeout,
+            declared_at=one.declared_at,
+            description=one.description or one.name,
+            is_sink=one.is_sink,
+        )
+        if node.parallelism > node.max_parallelism:
+            msg = f"the parallelism of '{node.name}' is above its maximum parallelism"
+            raise InvalidArgument(
+                msg, parallelism=node.parallelism, max_parallelism=node.max_parallelism
+            )
+        if node.uid:
+            if node.uid in used_uids:
+                msg = f"the uid {node.uid!r} is used by two operators"
+                raise InvalidArgument(
+                    msg,
+                    operators=f"'{used_uids[node.uid]}' and '{node.name}'",
+                    hint="a uid names one operator's state; give each its own",
+                )
+            used_uids[node.uid] = node.name
+        nodes[one.id] = node
+        for index, out in inputs:
+            upstream = nodes[out.operator.id]
+            edges.append(StreamEdge(upstream.id, one.id, index, _choose(upstream, node, out), out.tag_id))
+    return StreamGraph(_with_generated_uids(nodes, edges), tuple(edges), chaining_enabled)
+
+
+def _choose(upstream: StreamNode, node: StreamNode, out: _Output) -> Partitioning:
+    if out.partitioning is None:
+        return FORWARD if upstream.parallelism == node.parallelism else REBALANCE
+    if (
+        out.partitioning.strategy is Strategy.FORWARD
+        and upstream.parallelism != node.parallelism
+    ):
+        msg = (
+            f"forward() from '{upstream.name}' to '{node.name}' needs the same parallelism on both sides"
+        )
+        raise InvalidArgument(
+            msg,
+            parallelism=f"{upstream.parallelism} and {node.parallelism}",
+            hint="use rebalance() or rescale(), or set the same parallelism",
+        )
+    return out.partitioning
+
+
+def _with_generated_uids(
+    nodes: dict[int, StreamNode], edges: Sequence[StreamEdge]
+) -> dict[int, StreamNode]:
+    """Operators without a uid get one from their place in the graph, as in Flink: it is stable as long as
+    nothing upstream of the operator is added, removed or reordered."""
+    from dataclasses import replace
+
+    result: dict[int, StreamNode] = {}
+    for position, (node_id, node) in enumerate(nodes.items()):
+        uid = node.uid
+        if not uid:
+            upstream = [result[e.source].uid for e in edges if e.target == node_id]
+            text = "|".join([str(position), type(node.operator).__name__, *upstream])
+            uid = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+        result[node_id] = replace(node, uid=uid)
+    return result

@@ -1,0 +1,166 @@
+"""Rolling aggregations: reduce, sum, min, max, min_by, max_by (Flink's `StreamGroupedReduceOperator`).
+
+The state is one value per key in a `KeyedTable`. Reads look at this epoch's changes first, then at the version
+before it; writes go to the changes only.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.common.types import Row
+from millstream.errors import TypeMismatchError
+from millstream.graph.operators import Key, ReduceOp, RollingOp
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.codec import dumps
+from millstream.runtime.exchange import emit_canonical, field_getter
+from millstream.runtime.state import MISSING
+
+if TYPE_CHECKING:
+    from millstream.runtime.chain import ChainBuilder
+
+__all__ = ["compile_reduce", "compile_rolling", "isolate"]
+
+_ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex})
+_all_atomic = _ATOMIC.issuperset
+
+
+def isolate(value: Any) -> Any:
+    """A value that nobody else can change: itself if it cannot be changed at all, else a copy (rule 45)."""
+    kind = type(value)
+    if kind in _ATOMIC or (kind is tuple and _all_atomic(map(type, value))):
+        return value
+    return pickle.loads(dumps(value))
+
+
+def _emit_lookup(
+    b: ChainBuilder, node: StreamNode, key: Key, v: str, state: str, read: Callable[[Any, Any], Any]
+) -> tuple[str, str, str]:
+    """Lines that find the value so far, with `read` for the version before this epoch; the names of the key,
+    of the value so far, and of the dictionary of changes."""
+    code = b.code
+    table = b.table(node, state)
+    canon = emit_canonical(b, node, key, v)
+    b.at(node, v)
+    so_far, missing = code.fresh("s"), code.bind(MISSING, "MISSING")
+    code.line(f"{so_far} = {code.bind(table.changes.get, 'changed')}({canon}, {missing})")
+    with code.block(f"if {so_far} is {missing}:"):
+        code.line(f"{so_far} = {code.bind(read, 'before')}({canon}, {missing})")
+    return canon, so_far, code.bind(table.changes, "changes")
+
+
+def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, index: int) -> None:
+    """The user's function folds each record into its key's value, which is emitted."""
+    code = b.code
+    before = b.table(node, "reduce").base.get
+
+    def copy_before(key: Any, missing: Any) -> Any:
+        # The function may change its first argument: the version before this epoch must not see that.
+        value = before(key, missing)
+        return value if value is missing else isolate(value)
+
+    canon, so_far, changes = _emit_lookup(b, node, op.key, v, "reduce", copy_before)
+    function = b.bind_function(node, op.function, "reduce", "reduce")
+    out = code.fresh()
+    with code.block(f"if {so_far} is {code.bind(MISSING, 'MISSING')}:"):
+        code.line(f"{out} = {v}")
+    with code.block("else:"):
+        code.line(f"{out} = {function}({so_far}, {v})")
+    code.line(f"{changes}[{canon}] = {code.bind(isolate, 'isolate')}({out})")
+    b.emit(node, out)
+
+
+def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, index: int) -> None:
+    """One field is aggregated; the others stay those of the first record (rule 46)."""
+    code = b.code
+    before = b.table(node, op.kind).base.get
+    canon, so_far, changes = _emit_lookup(b, node, op.key, v, op.kind, before)
+    out = code.fresh()
+    with code.block(f"if {so_far} is {code.bind(MISSING, 'MISSING')}:"):
+        code.line(f"{out} = {code.bind(isolate, 'isolate')}({v})")
+        code.line(f"{code.bind(_checker(op, node), 'check')}({out})")
+    combine = code.bind(_combiner(op), "combine")
+    if op.kind == "sum" and op.field == 1:
+        # The word count: (key, number) needs no call at all.
+        fast = f"type({so_far}) is tuple and len({so_far}) == 2 and type({v}) is tuple"
+        with code.block(f"elif {fast}:"):
+            code.line(f"{out} = ({so_far}[0], {so_far}[1] + {v}[1])")
+    with code.block("else:"):
+        code.line(f"{out} = {combine}({so_far}, {v})")
+    code.line(f"{changes}[{canon}] = {out}")
+    b.emit(node, out)
+
+
+def _reader(field: int | str) -> Callable[[Any], Any]:
+    if isinstance(field, str):
+        return field_getter(field)
+
+    def at(value: Any) -> Any:
+        return value[field] if isinstance(value, tuple | list | Row) else value
+
+    return at
+
+
+def _replacer(field: int | str) -> Callable[[Any, Any], Any]:
+    """Gives a copy of a record with one field changed."""
+
+    def replace(value: Any, new: Any) -> Any:
+        if type(value) is tuple:
+            return (*value[:field], new, *value[field + 1 :])  # type: ignore[operator,misc]
+        if isinstance(value, Row | list | dict):
+            copy = pickle.loads(dumps(value))
+            copy[field] = new
+            return copy
+        if isinstance(value, tuple):
+            fields = getattr(value, "_fields", ())
+            name = fields[field] if isinstance(field, int) else field
+            return value._replace(**{name: new})  # type: ignore[attr-defined]
+        if isinstance(field, str):
+            copy = pickle.loads(dumps(value))
+            setattr(copy, field, new)
+            return copy
+        return new
+
+    return replace
+
+
+def _combiner(op: RollingOp) -> Callable[[Any, Any], Any]:
+    read, replace = _reader(op.field), _replacer(op.field)
+    match op.kind:
+        case "sum":
+            return lambda so_far, value: replace(so_far, read(so_far) + read(value))
+        case "min":
+            return lambda so_far, value: (
+                replace(so_far, read(value)) if read(value) < read(so_far) else so_far
+            )
+        case "max":
+            return lambda so_far, value: (
+                replace(so_far, read(value)) if read(value) > read(so_far) else so_far
+            )
+        case "min_by":
+            return lambda so_far, value: isolate(value) if read(value) < read(so_far) else so_far
+        case "max_by":
+            return lambda so_far, value: isolate(value) if read(value) > read(so_far) else so_far
+    raise AssertionError(op.kind)
+
+
+def _checker(op: RollingOp, node: StreamNode) -> Callable[[Any], None]:
+    """Looks at each key's first record: the field must be there, and a scalar has only field 0."""
+
+    def check(value: Any) -> None:
+        record = isinstance(value, tuple | list | Row)
+        if isinstance(op.field, int) and (
+            not (0 <= op.field < len(value)) if record else op.field != 0
+        ):
+            msg = f"{op.kind}({op.field}) on '{node.name}': the record has no such field"
+            wanted = f"a position from 0 to {len(value) - 1}" if record else "position 0"
+            raise TypeMismatchError(msg, operator=node.name, wanted=wanted)
+        if op.kind == "sum" and isinstance(_reader(op.field)(value), str | bytes | list | tuple):
+            msg = f"sum({op.field!r}) on '{node.name}' needs a number"
+            raise TypeMismatchError(
+                msg, operator=node.name, found=type(_reader(op.field)(value)).__name__
+            )
+
+    return check

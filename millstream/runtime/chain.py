@@ -1,0 +1,223 @@
+"""A vertex's chain compiled into one Python loop per input (Flink's `OperatorChain`).
+
+The tree of operators becomes straight-line code: a map is an assignment, a filter an `if`, a flat map a
+nested `for`, an exchange an `append` to the target's list. Between a record's arrival and its serialization
+there is no call but the user's own. `millstream.print.generated-code` shows the result:
+
+```
+def input_0(records):
+    for v1 in records:
+        v2 = map_2(v1)
+        if filter_3(v2):
+            k4 = v2[0]
+            ...
+            send_5(v2)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millstream.common.functions import Function, RuntimeContext
+from millstream.graph.job_graph import JobVertex
+from millstream.graph.level_plan import Edge
+from millstream.graph.operators import FilterOp
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.code import Code, Location, Module
+from millstream.runtime.exchange import emit_exchange
+from millstream.runtime.output import EdgeWriter
+from millstream.runtime.rows import client_edge
+from millstream.runtime.state import KeyedTable, StateStore
+
+__all__ = ["Chain", "ChainBuilder"]
+
+
+class Chain:
+    """A compiled chain of one subtask."""
+
+    __slots__ = (
+        "epoch_hooks",
+        "functions",
+        "inputs",
+        "module",
+        "nodes",
+        "sink_hooks",
+        "store",
+        "vertex",
+        "writers",
+    )
+
+    def __init__(self, builder: ChainBuilder, module: Module) -> None:
+        self.vertex = builder.vertex
+        self.module = module
+        self.nodes = {node.id: node for node in builder.vertex.nodes}
+        self.inputs: tuple[Callable[[Iterable[Any]], None], ...] = module.build()
+        self.writers = builder.writers
+        self.functions = builder.functions
+        self.epoch_hooks = builder.epoch_hooks
+        self.sink_hooks = builder.sink_hooks
+        self.store = builder.store
+
+
+class ChainBuilder:
+    """Walks the tree of a chain and lets each operator write its lines."""
+
+    def __init__(
+        self,
+        vertex: JobVertex,
+        edges: list[Edge],
+        subtask: int,
+        store: StateStore,
+        make_writer: Callable[[int, str, Edge | None], EdgeWriter],
+        job_parameters: dict[str, str],
+    ) -> None:
+        self.vertex = vertex
+        self.subtask = subtask
+        self.store = store
+        self.code = Code(f"<millstream chain {vertex.name!r} #{vertex.id}>")
+        self.functions: list[tuple[StreamNode, Function]] = []
+        self.epoch_hooks: dict[int, Any] = {}
+        self.sink_hooks: dict[int, Any] = {}
+        self.writers: dict[int, EdgeWriter] = {}
+        self._make_writer = make_writer
+        self._job_parameters = job_parameters
+        nodes = {node.id: node for node in vertex.nodes}
+        # (node, tag) to what reads it: operators of the same chain first, then edges.
+        self._children: dict[tuple[int, str | None], list[StreamNode]] = {}
+        self._edges: dict[tuple[int, str | None], list[Edge]] = {}
+        for inner in vertex.inner:
+            self._children.setdefault((inner.source, inner.tag_id), []).append(nodes[inner.target])
+        for edge in edges:
+            self._edges.setdefault((edge.source_node, edge.tag_id), []).append(edge)
+        # Above 0 while one input record can become many, so that lists must be checked as they grow.
+        self._expanding = 0
+
+    def build(self, input_count: int) -> Chain:
+        """Compile the chain."""
+        from millstream.runtime.compile import compile_operator
+
+        names = []
+        for index in range(input_count):
+            name = f"input_{index}"
+            names.append(name)
+            with self.code.function(name, "records"):
+                variable = self.code.fresh()
+                self.code.location = Location(self.vertex.head.id, "read", variable)
+                with self.code.block(f"for {variable} in records:"):
+                    if self.vertex.is_source:
+                        self.emit(self.vertex.head, variable)
+                    else:
+                        compile_operator(self, self.vertex.head, variable, index)
+        module = self.code.finish(names)
+        return Chain(self, module)
+
+    def at(self, node: StreamNode, variable: str, role: str = "run") -> None:
+        """Lines from here on belong to `node`, whose input is in `variable`."""
+        self.code.location = Location(node.id, role, variable)
+
+    def context(self, node: StreamNode) -> RuntimeContext:
+        """The runtime context for a node's function."""
+        return RuntimeContext(
+            node.name,
+            self.subtask,
+            node.parallelism,
+            node.max_parallelism,
+            job_parameters=self._job_parameters,
+        )
+
+    def bind_function(self, node: StreamNode, function: Any, method: str, hint: str) -> str:
+        """Bind a user's function, given as an object with `method` or as a plain callable."""
+        if isinstance(function, Function):
+            if all(function is not known for _, known in self.functions):
+                self.functions.append((node, function))
+            return self.code.bind(getattr(function, method), hint)
+        return self.code.bind(function, hint)
+
+    def table(self, node: StreamNode, name: str) -> KeyedTable:
+        """A keyed state of a node."""
+        return self.store.table(f"{node.uid}/{name}")
+
+    def client_writer(self, node: StreamNode) -> EdgeWriter:
+        """The writer for records that go to the driver."""
+        return self._writer(client_edge(node.id), node, None)
+
+    def _writer(self, edge_id: int, node: StreamNode, edge: Edge | None) -> EdgeWriter:
+        if edge_id not in self.writers:
+            self.writers[edge_id] = self._make_writer(edge_id, node.name, edge)
+        return self.writers[edge_id]
+
+    def each(self, header: str) -> Any:
+        """A loop over an operator's results: one record may become many inside it."""
+        return _Expanding(self, header)
+
+    def emit(self, node: StreamNode, variable: str, tag: str | None = None) -> None:
+        """Hand a node's output on to everything that reads it."""
+        from millstream.runtime.compile import compile_operator
+
+        code = self.code
+        # A filter's records have been checked where they came from.
+        if tag is None and node.output_type is not None and type(node.operator) is not FilterOp:
+            check = node.output_type.check_expression(variable)
+            if check is not None:
+                self.at(node, variable, "type")
+                convert = code.bind(node.output_type.convert, "convert")
+                if check == "False":
+                    code.line(f"{variable} = {convert}({variable})")
+                else:
+                    with code.block(f"if not ({check}):"):
+                        code.line(f"{variable} = {convert}({variable})")
+        children = self._children.get((node.id, tag), [])
+        edges = self._edges.get((node.id, tag), [])
+        if not children and not edges:
+            code.line("pass")
+        for child in children:
+            if code.deep:
+                name = code.fresh("go_on_")
+                self.at(child, variable)
+                code.line(f"{name}({variable})")
+                with code.function(name, "value"):
+                    compile_operator(self, child, "value", 0)
+            else:
+                compile_operator(self, child, variable, 0)
+        for edge in edges:
+            writer = self._writer(edge.id, node, edge)
+            if code.deep:
+                name = code.fresh("send_on_")
+                self.at(node, variable, "send")
+                code.line(f"{name}({variable})")
+                with code.function(name, "value"):
+                    emit_exchange(self, node, edge, writer, "value", self._expanding > 0)
+            else:
+                emit_exchange(self, node, edge, writer, variable, self._expanding > 0)
+
+    def tags_of(self, node: StreamNode) -> list[str]:
+        """The side outputs of a node that somebody reads."""
+        pairs = [*self._children, *self._edges]
+        return sorted({tag for node_id, tag in pairs if node_id == node.id and tag is not None})
+
+    def append(self, writer: EdgeWriter, index: int, expression: str) -> None:
+        """Append to a fixed target's list."""
+        code = self.code
+        send = code.bind(writer.appends[index], "send")
+        code.line(f"{send}({expression})")
+        if self._expanding:
+            records = code.bind(writer.lists[index], "list")
+            bound = code.bind(writer, "writer")
+            with code.block(f"if len({records}) >= {bound}.limit:"):
+                code.line(f"{bound}.flush({index})")
+
+
+class _Expanding:
+    def __init__(self, builder: ChainBuilder, header: str) -> None:
+        self._builder = builder
+        self._block = builder.code.block(header)
+
+    def __enter__(self) -> None:
+        self._builder._expanding += 1
+        self._block.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._block.__exit__(*error)
+        self._builder._expanding -= 1

@@ -1,0 +1,48 @@
+"""What a task tells the driver at its end (Flink's checkpoint acknowledgement, with metrics on board)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.checkpoint.statefile import StateFile
+
+__all__ = ["SplitProgress", "TaskReport"]
+
+
+class SplitProgress(msgspec.Struct, frozen=True):
+    """How far a source's split has come."""
+
+    source: int
+    split: str
+    start: int
+    end: int
+    finished: bool
+    backlog: int
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of one level in one epoch. Lists of pairs are keyed by vertex, edge or node id."""
+
+    epoch: int
+    level: int
+    subtask: int
+    attempt: str
+    seconds: float
+    records_in: dict[int, int] = {}
+    bytes_in: dict[int, int] = {}
+    records_out: dict[int, int] = {}
+    bytes_out: dict[int, int] = {}
+    splits: list[SplitProgress] = []
+    input_ended: bool = False
+    state: dict[str, StateFile] = {}
+    committables: dict[int, list[bytes]] = {}
+    state_loads: int = 0
+
+    def encode(self) -> bytes:
+        """As the payload of a `REPORT` row."""
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def decode(payload: bytes) -> TaskReport:
+        """From the payload of a `REPORT` row."""
+        return msgspec.msgpack.decode(payload, type=TaskReport)

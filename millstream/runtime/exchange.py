@@ -1,0 +1,197 @@
+"""How each exchange strategy sends a record, as generated code (Flink's `StreamPartitioner.selectChannel`)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.common.functions import Partitioner
+from millstream.errors import UserFunctionError
+from millstream.graph.level_plan import Edge
+from millstream.graph.operators import Key
+from millstream.graph.partitioning import Strategy
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.keys import canonical, key_group, subtask_of
+from millstream.runtime.output import EdgeWriter
+
+if TYPE_CHECKING:
+    from millstream.runtime.chain import ChainBuilder
+
+__all__ = ["emit_canonical", "emit_exchange", "emit_key"]
+
+# Routes of this many distinct keys are remembered; then the memory starts afresh.
+_ROUTE_CACHE = 200_000
+
+
+def emit_exchange(
+    builder: ChainBuilder,
+    node: StreamNode,
+    edge: Edge,
+    writer: EdgeWriter,
+    variable: str,
+    expanding: bool,
+) -> None:
+    """Write the lines that send `variable` along `edge`."""
+    code = builder.code
+    builder.at(node, variable, "send")
+    strategy = edge.partitioning.strategy
+    if strategy is Strategy.HASH:
+        assert edge.partitioning.key is not None
+        key = emit_canonical(builder, node, edge.partitioning.key, variable)
+        routes: dict[Any, Any] = {}
+        send, get = code.fresh("send"), code.bind(routes.get, "route")
+        if expanding:
+            find = code.bind(_key_router(edge, routes, list(range(len(writer.lists)))), "find")
+            code.line(f"{send} = {get}({key})")
+            with code.block(f"if {send} is None:"):
+                code.line(f"{send} = {find}({key})")
+            _append_checked(builder, writer, send, variable)
+        else:
+            # The cache leads straight from a key to the `append` of its target's list.
+            find = code.bind(_key_router(edge, routes, writer.appends), "find")
+            code.line(f"{send} = {get}({key})")
+            with code.block(f"if {send} is None:"):
+                code.line(f"{send} = {find}({key})")
+            code.line(f"{send}({variable})")
+        return
+    if len(writer.lists) == 1 and strategy is not Strategy.CUSTOM:
+        builder.append(writer, 0, variable)
+        return
+    if strategy is Strategy.CUSTOM:
+        choice = _emit_custom(builder, node, edge, variable)
+    else:
+        start = _Start(builder.subtask, len(writer.lists))
+        builder.epoch_hooks[edge.id] = start
+        picker = start.random if strategy is Strategy.SHUFFLE else start.next
+        choice = f"{code.bind(picker, 'pick')}()"
+    index = code.fresh("t")
+    code.line(f"{index} = {choice}")
+    if expanding:
+        _append_checked(builder, writer, index, variable)
+    else:
+        appends = code.bind(writer.appends, "sends")
+        code.line(f"{appends}[{index}]({variable})")
+
+
+def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, variable: str) -> None:
+    code = builder.code
+    lists, bound, records = code.bind(writer.lists, "lists"), code.bind(writer, "writer"), code.fresh("l")
+    code.line(f"{records} = {lists}[{index}]")
+    code.line(f"{records}.append({variable})")
+    with code.block(f"if len({records}) >= {bound}.limit:"):
+        code.line(f"{bound}.flush({index})")
+
+
+def _key_router(edge: Edge, routes: dict[Any, Any], choices: list[Any]) -> Callable[[Any], Any]:
+    parallelism, maximum = edge.target_parallelism, edge.target_max_parallelism
+
+    def find(canon: Any) -> Any:
+        if len(routes) >= _ROUTE_CACHE:
+            routes.clear()
+        choice = choices[subtask_of(key_group(canon, maximum), parallelism, maximum)]
+        routes[canon] = choice
+        return choice
+
+    return find
+
+
+class _Start:
+    """Round robin and random choice that begin anew in each epoch, so that a retry makes the same choices,
+    and at another target in each epoch, so that small epochs do not all go to the first."""
+
+    def __init__(self, subtask: int, count: int) -> None:
+        self._subtask = subtask
+        self._count = count
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        start = (self._subtask + epoch) % self._count
+        order = [(start + i) % self._count for i in range(self._count)]
+        self._cycle = itertools.cycle(order).__next__
+        self._random = random.Random(epoch * 1_000_003 + self._subtask).random
+
+    def next(self) -> int:
+        return self._cycle()
+
+    def random(self) -> int:
+        return int(self._random() * self._count)
+
+
+def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: str) -> str:
+    assert edge.partitioning.key is not None
+    code = builder.code
+    key = emit_key(builder, node, edge.partitioning.key, variable)
+    partitioner = edge.partitioning.partitioner
+    choose = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
+    count = edge.target_parallelism
+    name = node.name
+
+    def checked(key: Any) -> int:
+        target = choose(key, count)
+        if type(target) is int and 0 <= target < count:
+            return target
+        msg = f"the partitioner after '{name}' chose a target that does not exist"
+        raise UserFunctionError(
+            msg,
+            operator=name,
+            chosen=repr(target),
+            wanted=f"a number from 0 to {count - 1}",
+            hint="return key % num_partitions, or check the arithmetic",
+        )
+
+    builder.at(node, variable, "partition")
+    return f"{code.bind(checked, 'partition')}({key})"
+
+
+def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
+    """Write the lines that take the key out of `variable`; the name of its variable."""
+    code = builder.code
+    builder.at(node, variable, "key")
+    name = code.fresh("k")
+    if isinstance(key.field, int):
+        code.line(f"{name} = {variable}[{key.field}]")
+    elif key.field is not None:
+        code.line(f"{name} = {code.bind(field_getter(key.field), 'field')}({variable})")
+    else:
+        code.line(f"{name} = {builder.bind_function(node, key.selector, 'get_key', 'key')}({variable})")
+    if key.key_type is not None:
+        check = key.key_type.check_expression(name)
+        if check is not None:
+            convert = code.bind(key.key_type.convert, "convert")
+            if check == "False":
+                code.line(f"{name} = {convert}({name})")
+            else:
+                with code.block(f"if not ({check}):"):
+                    code.line(f"{name} = {convert}({name})")
+    return name
+
+
+def emit_canonical(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
+    """As `emit_key`, then its canonical form: strings and ints are their own."""
+    name = emit_key(builder, node, key, variable)
+    emit_canonical_of(builder, name, name)
+    return name
+
+
+def emit_canonical_of(builder: ChainBuilder, key: str, into: str) -> None:
+    """Write the lines that put the canonical form of a key into a variable."""
+    code = builder.code
+    kind = code.fresh("c")
+    if key != into:
+        code.line(f"{into} = {key}")
+    code.line(f"{kind} = type({key})")
+    with code.block(f"if {kind} is not str and {kind} is not int:"):
+        code.line(f"{into} = {code.bind(canonical, 'canonical')}({key})")
+
+
+def field_getter(field: str) -> Callable[[Any], Any]:
+    """Reads a named field of a Row, a dictionary or an object."""
+
+    def get(value: Any) -> Any:
+        if isinstance(value, dict):
+            return value[field]
+        return getattr(value, field)
+
+    return get

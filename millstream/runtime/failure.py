@@ -1,0 +1,154 @@
+"""From an exception in generated code to an error a user can act on.
+
+The line that raised says which operator it was and where its input is kept (`millstream.runtime.code`); the
+iterator over the input says how many records are left, and so which one this is. Nothing is recorded while
+records flow.
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import FrameType, TracebackType
+from typing import Any
+
+from millstream.errors import (
+    JobError,
+    KeySelectorError,
+    MillstreamError,
+    SinkError,
+    SourceError,
+    UserFunctionError,
+)
+from millstream.graph.operators import SinkFunctionOp, SinkOp
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.chain import Chain
+from millstream.runtime.code import Location
+from millstream.runtime.text import shorten
+
+__all__ = ["explain", "explain_call", "explain_source"]
+
+_OWN = ("millstream/runtime/", "millstream/common/", "millstream/connectors/")
+
+
+def explain(error: Exception, chain: Chain, remaining: int | None, position: str) -> MillstreamError:
+    """The error for an exception that left a chain. `position` may hold `{index}`, the record's number."""
+    found = _generated_frame(error.__traceback__, chain.module.code.co_filename)
+    if found is None:
+        return error if isinstance(error, MillstreamError) else _unlocated(error, chain)
+    frame, line, below = found
+    location = chain.module.locations.get(line)
+    if location is None:
+        return _unlocated(error, chain)
+    node = chain.nodes[location.node]
+    record = frame.f_locals.get(location.variable, "<not kept>")
+    where = position.format(index="?" if remaining is None else remaining)
+    if isinstance(error, MillstreamError):
+        # Errors of our own say what failed; add who and where.
+        facts: dict[str, Any] = {"operator": node.name, **error.evidence}
+        facts.setdefault("record", shorten(record))
+        facts["declared_at"] = node.declared_at
+        facts["position"] = where
+        return type(error)(error.what, hint=error.hint, **facts)
+    return _by_role(error, location, node, below, shorten(record), where)
+
+
+def explain_call(error: Exception, node: StreamNode, call: str) -> MillstreamError:
+    """The error for `open`, `close` and other calls that have no record."""
+    if isinstance(error, MillstreamError):
+        return type(error)(error.what, hint=error.hint, operator=node.name, **error.evidence)
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    return UserFunctionError(
+        f"{call} of '{node.name}' raised {type(error).__name__}: {error}",
+        operator=node.name,
+        line=_user_line(below),
+        declared_at=node.declared_at,
+        traceback=_user_traceback(error, below),
+    )
+
+
+def explain_source(error: Exception, node: StreamNode, position: str) -> MillstreamError:
+    """The error for a source that cannot be read."""
+    if isinstance(error, MillstreamError):
+        return type(error)(error.what, hint=error.hint, source=node.name, **error.evidence)
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    return SourceError(
+        f"the source '{node.name}' raised {type(error).__name__}: {error}",
+        line=_user_line(below),
+        position=position,
+        declared_at=node.declared_at,
+        traceback=_user_traceback(error, below),
+    )
+
+
+def _by_role(
+    error: Exception,
+    location: Location,
+    node: StreamNode,
+    below: TracebackType | None,
+    record: str,
+    position: str,
+) -> MillstreamError:
+    evidence: dict[str, Any] = {
+        "operator": node.name,
+        "line": _user_line(below),
+        "record": record,
+        "position": position,
+        "declared_at": node.declared_at,
+        "traceback": _user_traceback(error, below),
+    }
+    raised = f"raised {type(error).__name__}: {error}"
+    kind: type[JobError]
+    match location.role:
+        case "key":
+            kind, what = KeySelectorError, f"the key selector after '{node.name}' {raised}"
+            evidence["hint"] = "the selector must give a key for every record; filter out those without one"
+        case "partition":
+            kind, what = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
+        case _ if isinstance(node.operator, SinkFunctionOp | SinkOp):
+            kind, what = SinkError, f"the sink '{node.name}' {raised}"
+        case _:
+            kind, what = UserFunctionError, f"the function of '{node.name}' {raised}"
+            if isinstance(error, TypeError) and below is None and "not iterable" in str(error):
+                evidence["hint"] = "flat_map must return an iterable: a list, a generator, not a single value"
+    return kind(what, **evidence)
+
+
+def _unlocated(error: Exception, chain: Chain) -> MillstreamError:
+    return JobError(
+        f"'{chain.vertex.name}' failed: {type(error).__name__}: {error}",
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def _generated_frame(
+    trace: TracebackType | None, filename: str
+) -> tuple[FrameType, int, TracebackType | None] | None:
+    """The innermost frame of generated code, its line, and the traceback below it."""
+    found = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            found = trace.tb_frame, trace.tb_lineno, trace.tb_next
+        trace = trace.tb_next
+    return found
+
+
+def _user_frames(below: TracebackType | None) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(below)
+    return [frame for frame in frames if not any(own in frame.filename for own in _OWN)]
+
+
+def _user_line(below: TracebackType | None) -> str | None:
+    """The line in the user's code that the failure went through: the deepest one in the function's own file."""
+    frames = _user_frames(below)
+    if not frames:
+        return None
+    own = [frame for frame in frames if frame.filename == frames[0].filename][-1]
+    return f"{own.filename}:{own.lineno} in {own.name}: {own.line}"
+
+
+def _user_traceback(error: Exception, below: TracebackType | None) -> str | None:
+    frames = _user_frames(below)
+    if not frames:
+        return None
+    lines = traceback.format_list(frames)
+    return "".join(lines) + "".join(traceback.format_exception_only(error))

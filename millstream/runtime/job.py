@@ -1,0 +1,195 @@
+"""A job ready to run, and the shape in which workers get it."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from millstream.errors import FunctionNotSerializable
+from millstream.graph.job_graph import JobVertex, build_job_graph
+from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
+from millstream.graph.operators import FrameSourceOp, SourceOp
+from millstream.graph.stream_graph import StreamGraph
+from millstream.common.source import Boundedness
+from millstream.runtime.sources import SourceSpec
+
+__all__ = ["Job", "JobSettings", "JobSpec", "VertexSpec", "build_job"]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What the configuration says about running a job. Times are in seconds."""
+
+    name: str = "Millstream Streaming Job"
+    epoch_interval: float = 1.0
+    checkpoint_interval: float | None = None
+    buffer_bytes: int = 256 << 10
+    buffer_records: int = 8192
+    sort_memory: int = 64 << 20
+    state_dir: str | None = None
+    print_code: bool = False
+    job_parameters: dict[str, str] = field(default_factory=dict)
+    epoch_records: int | None = None
+    python_files: tuple[str, ...] = ()
+    spark: dict[str, str] = field(default_factory=dict)
+    progress: str = "auto"
+
+
+@dataclass(frozen=True)
+class VertexSpec:
+    """A vertex as shipped. `body` is unpickled anew by each subtask, which so gets functions of its own."""
+
+    id: int
+    parallelism: int
+    inputs: int
+    body: bytes
+
+    def load(self) -> tuple[JobVertex, list[Edge]]:
+        """The vertex and the edges that leave it."""
+        vertex, edges = pickle.loads(self.body)
+        return vertex, edges
+
+
+@dataclass(frozen=True)
+class EdgeTarget:
+    """Where buffers of an edge are consumed."""
+
+    level: int
+    vertex: int
+    input_index: int
+
+
+@dataclass(frozen=True)
+class LevelSpec:
+    """One stage."""
+
+    vertices: tuple[VertexSpec, ...]
+    parallelism: int
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """Everything a worker needs. `run_id` is new each time a job is started."""
+
+    run_id: str
+    job_id: str
+    state_dir: str
+    levels: tuple[LevelSpec, ...]
+    targets: dict[int, EdgeTarget]
+    python_path: tuple[str, ...]
+    buffer_bytes: int
+    buffer_records: int
+    sort_memory: int
+    job_parameters: dict[str, str]
+    print_code: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job on the driver."""
+
+    id: str
+    settings: JobSettings
+    graph: StreamGraph
+    plan: LevelPlan
+
+    @property
+    def split_sources(self) -> list[SourceSpec]:
+        """The sources that are read by splits."""
+        return [
+            SourceSpec(v.id, v.head.name, v.head.operator.source, v.parallelism)
+            for v in self.plan.sources
+            if isinstance(v.head.operator, SourceOp)
+        ]
+
+    @property
+    def frame_sources(self) -> list[JobVertex]:
+        """The sources that are Spark frames."""
+        return [v for v in self.plan.sources if isinstance(v.head.operator, FrameSourceOp)]
+
+    @property
+    def bounded(self) -> bool:
+        """True if every source ends."""
+        return all(s.source.boundedness() is Boundedness.BOUNDED for s in self.split_sources) and all(
+            v.head.operator.bounded  # type: ignore[attr-defined]
+            for v in self.frame_sources
+        )
+
+    @property
+    def one_epoch(self) -> bool:
+        """True if the whole job can run as a single epoch: it ends, and nothing makes it wait."""
+        return (
+            self.bounded
+            and not any(s.source.paced() for s in self.split_sources)
+            and self.settings.epoch_records is None
+        )
+
+    def spec(self, state_dir: str) -> JobSpec:
+        """The job for the workers; raises if a function cannot be shipped."""
+        settings = self.settings
+        inputs: dict[int, int] = {}
+        for edge in self.plan.edges:
+            inputs[edge.target_vertex] = max(inputs.get(edge.target_vertex, 1), edge.input_index + 1)
+        levels = tuple(
+            LevelSpec(
+                tuple(
+                    VertexSpec(v.id, v.parallelism, inputs.get(v.id, 1), _ship(v, self.plan.out_edges(v)))
+                    for v in level.vertices
+                ),
+                level.parallelism,
+            )
+            for level in self.plan.levels
+        )
+        return JobSpec(
+            run_id=uuid.uuid4().hex,
+            job_id=self.id,
+            state_dir=state_dir,
+            levels=levels,
+            targets={
+                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index) for e in self.plan.edges
+            },
+            python_path=tuple(sys.path),
+            buffer_bytes=settings.buffer_bytes,
+            buffer_records=settings.buffer_records,
+            sort_memory=settings.sort_memory,
+            job_parameters=settings.job_parameters,
+            print_code=settings.print_code,
+        )
+
+
+def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
+    """From a stream graph to a job."""
+    plan = build_level_plan(build_job_graph(graph))
+    return Job(uuid.uuid4().hex, settings, graph, plan)
+
+
+def _ship(vertex: JobVertex, edges: Sequence[Edge]) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps((vertex, list(edges))))
+    except Exception as error:
+        for node in vertex.nodes:
+            _check_ships(node, node.operator, error)
+        for edge in edges:
+            node = next(n for n in vertex.nodes if n.id == edge.source_node)
+            _check_ships(node, edge.partitioning, error)
+        raise
+
+
+def _check_ships(node: Any, part: Any, original: Exception) -> None:
+    try:
+        cloudpickle.dumps(part)
+    except Exception as error:
+        msg = f"the function of '{node.name}' cannot be sent to the workers"
+        raise FunctionNotSerializable(
+            msg,
+            operator=node.name,
+            declared_at=node.declared_at,
+            cause=f"{type(error).__name__}: {error}",
+            hint="create connections, locks and open files in open(), not in __init__ or at module level",
+        ) from original

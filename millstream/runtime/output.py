@@ -1,0 +1,152 @@
+"""The sending side of an edge (Flink's `RecordWriter`): a list of records per target, flushed as buffers.
+
+Generated code appends to the lists directly; nothing here is called per record. A list is flushed when it
+has reached `limit` records. The limit follows the records' size, so that a buffer stays near `max_bytes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.errors import RecordNotSerializable
+from millstream.runtime.codec import Mark, dumps, encode
+from millstream.runtime.rows import RowBatch
+from millstream.runtime.text import shorten
+
+__all__ = ["EdgeWriter"]
+
+_FIRST_LIMIT = 256
+
+
+class EdgeWriter:
+    """All records that one subtask sends along one edge."""
+
+    __slots__ = (
+        "appends",
+        "bytes_out",
+        "channel",
+        "copies",
+        "edge",
+        "last_flush",
+        "limit",
+        "lists",
+        "marks",
+        "max_bytes",
+        "max_records",
+        "operator",
+        "records_out",
+        "rows",
+        "sequence",
+        "targets",
+        "timeout",
+    )
+
+    def __init__(
+        self,
+        edge: int,
+        operator: str,
+        targets: Sequence[int],
+        rows: RowBatch,
+        *,
+        broadcast: bool = False,
+        max_bytes: int = 256 << 10,
+        max_records: int = 8192,
+        timeout_ms: int = 100,
+    ) -> None:
+        self.edge = edge
+        self.operator = operator
+        # A broadcast keeps one list and writes its buffer once for each target.
+        self.copies: Sequence[int] = targets if broadcast else ()
+        self.targets: Sequence[int] = (targets[0],) if broadcast else targets
+        self.lists: list[list[Any]] = [[] for _ in self.targets]
+        self.appends: list[Callable[[Any], None]] = [one.append for one in self.lists]
+        self.marks: list[list[Mark]] = [[] for _ in self.targets]
+        self.rows = rows
+        self.max_bytes = max_bytes
+        self.max_records = max_records
+        self.limit = min(_FIRST_LIMIT, max_records)
+        self.timeout = timeout_ms / 1000 if timeout_ms >= 0 else float("inf")
+        self.last_flush = time.monotonic()
+        self.channel = 0
+        self.sequence = 0
+        self.records_out = 0
+        self.bytes_out = 0
+
+    def start(self, channel: int) -> None:
+        """Send as `channel` from now on."""
+        self.flush_all()
+        self.channel = channel
+        self.sequence = 0
+
+    def mark(self, kind: int, value: int = 0) -> None:
+        """Put a mark behind everything sent so far, for every target."""
+        for records, marks in zip(self.lists, self.marks, strict=True):
+            marks.append(Mark(len(records), kind, value))
+
+    def flush(self, index: int) -> None:
+        """Send one target's records as a buffer."""
+        records, marks = self.lists[index], self.marks[index]
+        if not records and not marks:
+            return
+        try:
+            payload = encode(records, None, marks)
+        except Exception as error:
+            raise self._unserializable(records, error) from None
+        for target in self.copies or (self.targets[index],):
+            self.rows.add(target, self.channel, self.sequence, self.edge, payload)
+            self.bytes_out += len(payload)
+        self.sequence += 1
+        count = len(records)
+        self.records_out += count
+        if count:
+            fitting = self.max_bytes * count // len(payload)
+            self.limit = max(1, min(self.max_records, fitting, self.limit * 4))
+        # The generated code holds on to the list's `append`, so the list must stay the same object.
+        records.clear()
+        marks.clear()
+
+    def flush_full(self) -> None:
+        """Send the buffers that are full, or all of them when the flush timeout has passed."""
+        now = time.monotonic()
+        if now - self.last_flush >= self.timeout:
+            self.last_flush = now
+            self.flush_all()
+            return
+        limit = self.limit
+        for index, records in enumerate(self.lists):
+            if len(records) >= limit:
+                self.flush(index)
+
+    def flush_all(self) -> None:
+        """Send everything."""
+        for index in range(len(self.lists)):
+            self.flush(index)
+
+    def discard(self) -> None:
+        """Forget what an attempt that failed has left behind."""
+        for records, marks in zip(self.lists, self.marks, strict=True):
+            records.clear()
+            marks.clear()
+        self.sequence = self.records_out = self.bytes_out = 0
+
+    def _unserializable(self, records: list[Any], error: Exception) -> RecordNotSerializable:
+        for record in records:
+            try:
+                dumps(record)
+            except Exception as one:
+                msg = f"a record of '{self.operator}' cannot be serialized for the next operator"
+                return RecordNotSerializable(
+                    msg,
+                    operator=self.operator,
+                    record=shorten(record),
+                    type=type(record).__qualname__,
+                    cause=f"{type(one).__name__}: {one}",
+                    hint="emit plain values (tuples, strings, numbers, Rows, dataclasses); keep "
+                    "connections, locks and open files in the function and create them in open()",
+                )
+        msg = f"a buffer of '{self.operator}' cannot be serialized"
+        return RecordNotSerializable(
+            msg, operator=self.operator, cause=f"{type(error).__name__}: {error}"
+        )

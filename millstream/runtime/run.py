@@ -1,0 +1,97 @@
+"""A job that is running: its status, its end, its cancellation. What carries it out is a subclass."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from millstream.common.job_status import JobStatus
+from millstream.errors import JobCancelled, MillstreamError
+from millstream.runtime.job import Job
+from millstream.runtime.metrics import JobMetrics
+
+__all__ = ["JobRun"]
+
+
+class JobRun(ABC):
+    """Runs a job in a thread of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.status = JobStatus.CREATED
+        self.error: BaseException | None = None
+        self.metrics: JobMetrics | None = None
+        self.seconds = 0.0
+        self._cancelled = threading.Event()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._on_done: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Begin, and return once the job is known to be running or to have failed."""
+        self._thread = threading.Thread(
+            target=self._main, name=f"millstream-{self.job.id[:8]}", daemon=True
+        )
+        self._thread.start()
+
+    def on_done(self, call: Callable[[], None]) -> None:
+        """Have something called when the job has ended in any way."""
+        self._on_done.append(call)
+
+    def _main(self) -> None:
+        started = time.monotonic()
+        self.status = JobStatus.RUNNING
+        try:
+            self._run()
+            self.status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FINISHED
+        except BaseException as error:
+            if self._cancelled.is_set():
+                self.status = JobStatus.CANCELED
+            else:
+                self.error = error
+                self.status = JobStatus.FAILED
+        finally:
+            self.seconds = time.monotonic() - started
+            self._done.set()
+            for call in self._on_done:
+                call()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Carry out the job; return when it has ended or `_cancelled` is set."""
+
+    def _interrupt(self) -> None:
+        """Make `_run` return soon."""
+
+    @property
+    def done(self) -> bool:
+        """True once the job has ended."""
+        return self._done.is_set()
+
+    def cancel(self) -> None:
+        """Stop the job and wait until nothing of it runs any more."""
+        self._cancelled.set()
+        if not self._done.is_set():
+            self._interrupt()
+        self._done.wait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; True if it has come. Short waits, so that Ctrl-C is heard."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._done.wait(0.1):
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def result(self) -> float:
+        """The seconds the job took; raises what it failed with."""
+        self.wait()
+        if self.status is JobStatus.CANCELED:
+            msg = f"the job '{self.job.settings.name}' was cancelled"
+            raise JobCancelled(msg, job_id=self.job.id)
+        if self.error is not None:
+            error = self.error
+            raise error if isinstance(error, MillstreamError) else error
+        return self.seconds

@@ -1,0 +1,232 @@
+"""The driver's view of all split-based sources of a job (Flink's `SourceCoordinator`).
+
+An *offset* is a plain dictionary that Spark writes to its log as JSON: for each source (by node id), the
+position of each of its splits, in the order in which they were discovered. A split's place in that order is
+its channel number, for ever. A split that has ended at position p is written as ~p, a negative number, so that
+its end alone is reason enough for an epoch.
+
+How much of what is available goes into an epoch is decided here: as much as, at the rate seen so far, takes
+about the epoch's interval.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.common.source import Source, SplitEnumerator
+from millstream.errors import MillstreamError, SourceError
+from millstream.runtime.control import SplitProgress
+
+__all__ = ["Offset", "SourceCoordinator", "SourceSpec", "SplitRange", "SubtaskRanges"]
+
+Offset = dict[str, dict[str, int]]
+
+_FIRST_EPOCH = 20_000
+_GROWTH = 4.0
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source of the job."""
+
+    node: int
+    name: str
+    source: Source
+    parallelism: int
+
+
+@dataclass(frozen=True)
+class SplitRange:
+    """A part of a split that belongs to one epoch; `records` holds them if only the driver had them."""
+
+    channel: int
+    progress: SplitProgress
+    records: list[Any] | None = None
+
+
+@dataclass(frozen=True)
+class SubtaskRanges:
+    """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source."""
+
+    node: int
+    subtask: int
+    ranges: tuple[SplitRange, ...]
+    ended: bool
+
+
+class SourceCoordinator:
+    """Plans epochs. One thread uses it at a time."""
+
+    def __init__(
+        self,
+        specs: Sequence[SourceSpec],
+        interval: float,
+        *,
+        fixed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._specs = {str(spec.node): spec for spec in specs}
+        self._enumerators: dict[str, SplitEnumerator] = {}
+        self._interval = interval
+        self._clock = clock
+        self._admitted = 0
+        self._since = 0.0
+        self._fixed = fixed
+        self._budget = fixed or _FIRST_EPOCH
+
+    def _enumerator(self, name: str, positions: dict[str, int]) -> SplitEnumerator:
+        if name not in self._enumerators:
+            spec = self._specs[name]
+            enumerator = spec.source.create_enumerator(spec.parallelism)
+            enumerator.restored(dict(positions))
+            self._enumerators[name] = enumerator
+        return self._enumerators[name]
+
+    def initial(self) -> Offset:
+        """Where a new job begins: no split is known yet, so that the first epoch announces them."""
+        return {name: {} for name in self._specs}
+
+    def _discover(self, offset: Offset) -> Offset:
+        result: Offset = {}
+        for name, spec in self._specs.items():
+            positions = dict(offset.get(name, {}))
+            with _naming(spec):
+                enumerator = self._enumerator(name, positions)
+                for split in enumerator.discover():
+                    if split not in positions:
+                        positions[split] = enumerator.start(split)
+            result[name] = positions
+        return result
+
+    def next(self, start: Offset, *, everything: bool = False) -> Offset:
+        """How far the next epoch goes. Equal to `start` if there is nothing to read."""
+        self._adjust()
+        offset = self._discover(start)
+        budget = None if everything else self._budget
+        ahead = [
+            (name, split, position, self._available(name, split, position))
+            for name, positions in offset.items()
+            for split, position in positions.items()
+            if position >= 0
+        ]
+        waiting = [one for one in ahead if one[3] > one[2]]
+        self._admitted = 0
+        for number, (name, split, position, available) in enumerate(waiting):
+            end = available
+            if budget is not None:
+                share = max(1, budget // (len(waiting) - number))
+                end = min(available, position + share)
+                budget = max(0, budget - (end - position))
+            offset[name][split] = end
+            self._admitted += end - position
+        for name, split, _, _ in ahead:
+            end = offset[name][split]
+            with _naming(self._specs[name], split):
+                if self._enumerators[name].finished(split, end):
+                    offset[name][split] = ~end
+        if self._admitted:
+            self._since = self._clock()
+        return offset
+
+    def _available(self, name: str, split: str, position: int) -> int:
+        spec = self._specs[name]
+        with _naming(spec, split):
+            enumerator = self._enumerators[name]
+            available = enumerator.available(split, position)
+        if available < position:
+            msg = f"the source '{spec.name}' has fewer records than were read from it before"
+            raise SourceError(
+                msg,
+                source=spec.name,
+                split=split,
+                position=position,
+                available=available,
+                hint="data that was there is gone; restore it, or start the job anew",
+            )
+        return available
+
+    def _adjust(self) -> None:
+        """Learn from the epoch that has just ended how many records fit into the interval."""
+        if not self._admitted or self._fixed:
+            return
+        seconds = max(1e-3, self._clock() - self._since)
+        rate = self._admitted / seconds
+        full = self._admitted >= self._budget * 0.9
+        # An epoch that was not full says little about how fast a full one would be.
+        if full or rate * self._interval > self._budget or seconds > self._interval * 1.5:
+            wanted = rate * self._interval
+            grown = min(wanted, self._budget * _GROWTH)
+            self._budget = max(1_000, int(grown))
+
+    def ranges(self, start: Offset, end: Offset) -> list[SubtaskRanges]:
+        """The reading that an epoch consists of, per subtask."""
+        result = []
+        ended = self.ended(end)
+        for name, positions in end.items():
+            spec = self._specs[name]
+            enumerator = self._enumerator(name, positions)
+            before = start.get(name, {})
+            by_subtask: dict[int, list[SplitRange]] = {}
+            for channel, (split, stop) in enumerate(positions.items()):
+                begin = before.get(split, enumerator.start(split))
+                if begin == stop:
+                    continue
+                finished = stop < 0
+                stop = ~stop if finished else stop
+                with _naming(spec, split):
+                    records = enumerator.fetch(split, begin, stop)
+                    backlog = 0 if finished else enumerator.available(split, stop) - stop
+                progress = SplitProgress(spec.node, split, begin, stop, finished, max(0, backlog))
+                by_subtask.setdefault(channel % spec.parallelism, []).append(
+                    SplitRange(channel, progress, records)
+                )
+            # The last epoch reaches every subtask, so that all of them learn of the end.
+            subtasks = range(spec.parallelism) if ended else sorted(by_subtask)
+            result.extend(
+                SubtaskRanges(spec.node, subtask, tuple(by_subtask.get(subtask, ())), ended)
+                for subtask in subtasks
+            )
+        return result
+
+    def commit(self, offset: Offset) -> None:
+        """Everything before `offset` is done."""
+        for name, positions in offset.items():
+            enumerator = self._enumerator(name, positions)
+            for split, position in positions.items():
+                enumerator.commit(split, ~position if position < 0 else position)
+
+    def ended(self, offset: Offset) -> bool:
+        """True if nothing will ever come after `offset`."""
+        for name in self._specs:
+            positions = offset.get(name, {})
+            enumerator = self._enumerator(name, positions)
+            if not enumerator.exhausted() or not set(enumerator.discover()) <= positions.keys():
+                return False
+            if any(position >= 0 for position in positions.values()):
+                return False
+        return True
+
+    def close(self) -> None:
+        """Let go of files, sockets and threads."""
+        for enumerator in self._enumerators.values():
+            enumerator.close()
+
+
+class _naming:
+    """Turns whatever a source raises into an error that names it."""
+
+    def __init__(self, spec: SourceSpec, split: str | None = None) -> None:
+        self._spec = spec
+        self._split = split
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, MillstreamError) or not isinstance(error, Exception):
+            return
+        msg = f"the source '{self._spec.name}' failed: {type(error).__name__}: {error}"
+        raise SourceError(msg, source=self._spec.name, split=self._split) from error

@@ -1,0 +1,385 @@
+"""One task of one level: what runs inside a Spark task, and inside the in-process runner.
+
+```
+open      load the plan, compile the chains (once per process), bring state to the version before the epoch
+run       level 0: read the ranges of splits      deeper: buffers in order, each to the chain it is for
+finish    flush all lists, close the sinks' writers, write state changes
+report    one row to the driver that says all of it
+```
+
+Opened chains are kept in the process and used again in the next epoch. A task that fails leaves its slot behind
+and the next attempt builds a new one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from operator import length_hint
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from millstream.checkpoint.manifest import read_manifest
+from millstream.checkpoint.statefile import StateFile
+from millstream.checkpoint.storage import Storage, open_storage
+from millstream.common.sink import WriterContext
+from millstream.common.source import SourceReader
+from millstream.graph.level_plan import Edge
+from millstream.graph.operators import SourceOp
+from millstream.graph.partitioning import Strategy
+from millstream.runtime.chain import Chain, ChainBuilder
+from millstream.runtime.codec import END_OF_INPUT, decode
+from millstream.runtime.control import SplitProgress, TaskReport
+from millstream.runtime.failure import explain, explain_call, explain_source
+from millstream.runtime.input import InputQueue
+from millstream.runtime.job import JobSpec, VertexSpec
+from millstream.runtime.output import EdgeWriter
+from millstream.runtime.rows import BATCH_BYTES, REPORT, RowBatch
+from millstream.runtime.sources import SplitRange, SubtaskRanges
+from millstream.runtime.state import StateStore
+
+__all__ = ["LevelTask", "close_run", "slot_for"]
+
+# Records handed to a chain at a time; lists are checked for being full in between.
+CHUNK = 1024
+
+# The value of an end-of-input mark that ends the whole job, not just its channel.
+OF_THE_JOB = 1
+
+
+class _Slot:
+    """The opened chains of one level's subtask in this process."""
+
+    def __init__(self, job: JobSpec, level: int, subtask: int) -> None:
+        self.job = job
+        self.level = level
+        self.subtask = subtask
+        self.rows = RowBatch()
+        self.storage: Storage = open_storage(job.state_dir)
+        self.chains: dict[int, Chain] = {}
+        self.readers: dict[int, SourceReader] = {}
+
+    def chain(self, vertex: VertexSpec) -> Chain:
+        """The chain of a vertex, compiled and opened on first use."""
+        if vertex.id not in self.chains:
+            self.chains[vertex.id] = self._open(vertex)
+        return self.chains[vertex.id]
+
+    def _open(self, vertex: VertexSpec) -> Chain:
+        job, subtask = self.job, self.subtask
+        own, edges = vertex.load()
+
+        def make_writer(edge_id: int, operator: str, edge: Edge | None) -> EdgeWriter:
+            return EdgeWriter(
+                edge_id,
+                operator,
+                (subtask,) if edge is None else edge.targets_of(subtask),
+                self.rows,
+                broadcast=edge is not None and edge.partitioning.strategy is Strategy.BROADCAST,
+                max_bytes=job.buffer_bytes,
+                max_records=job.buffer_records,
+                # Spark hands a level's rows on when the level is done: flushing early gains nothing and
+                # would make the order of buffers depend on the clock.
+                timeout_ms=-1,
+            )
+
+        builder = ChainBuilder(
+            own,
+            edges,
+            subtask,
+            StateStore(self.storage, f"{own.head.uid}/{subtask}"),
+            make_writer,
+            job.job_parameters,
+        )
+        chain = builder.build(vertex.inputs)
+        if job.print_code:
+            print(chain.module.source, flush=True)
+        for node, function in chain.functions:
+            try:
+                function.open(builder.context(node))
+            except Exception as error:
+                raise explain_call(error, node, "open()") from error
+        return chain
+
+    def reader(self, chain: Chain) -> SourceReader:
+        """The reader of a source's chain."""
+        vertex = chain.vertex
+        if vertex.id not in self.readers:
+            assert isinstance(vertex.head.operator, SourceOp)
+            reader = vertex.head.operator.source.create_reader()
+            reader.open()
+            self.readers[vertex.id] = reader
+        return self.readers[vertex.id]
+
+    def close(self) -> None:
+        """Close the user's functions."""
+        for chain in self.chains.values():
+            for node, function in chain.functions:
+                try:
+                    function.close()
+                except Exception as error:
+                    raise explain_call(error, node, "close()") from error
+        for reader in self.readers.values():
+            reader.close()
+
+
+# Slots of this process, the run used last at the end. A worker serves every job of its executor.
+_slots: dict[tuple[str, int, int], _Slot] = {}
+_KEPT_RUNS = 4
+
+
+def slot_for(job: JobSpec, level: int, subtask: int) -> _Slot:
+    """This process's slot. Of the runs that have not been seen for long, only the last few are kept."""
+    key = (job.run_id, level, subtask)
+    if key not in _slots:
+        runs = list(dict.fromkeys(run for run, _, _ in _slots if run != job.run_id))
+        for run in runs[: -(_KEPT_RUNS - 1)]:
+            close_run(run)
+        _slots[key] = _Slot(job, level, subtask)
+    return _slots[key]
+
+
+def close_run(run_id: str) -> None:
+    """Close all slots of a run."""
+    for key in [key for key in _slots if key[0] == run_id]:
+        _slots.pop(key).close()
+
+
+class LevelTask:
+    """An attempt to run one level's subtask for one epoch."""
+
+    def __init__(self, job: JobSpec, level: int, subtask: int, epoch: int) -> None:
+        self.job = job
+        self.level = level
+        self.subtask = subtask
+        self.epoch = epoch
+        self.attempt = uuid.uuid4().hex[:16]
+        self._slot = slot_for(job, level, subtask)
+        self._rows = self._slot.rows
+        self._started = time.perf_counter()
+        self._chains: dict[int, Chain] = {}
+        self._records_in: dict[int, int] = {}
+        self._bytes_in: dict[int, int] = {}
+        self._committables: dict[int, list[bytes]] = {}
+        self._chain_files: dict[str, list[StateFile]] | None = None
+        self._ended = False
+
+    # -- level 0 ----------------------------------------------------------------------------------------
+
+    def run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of a split-based source."""
+        return self._guarded(lambda: self._run_source(work))
+
+    def _run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
+        chain = self._begin(self._vertex(work.node))
+        for part in work.ranges:
+            for writer in chain.writers.values():
+                writer.start(part.channel)
+            yield from self._read_split(chain, part)
+            if part.progress.finished:
+                _mark_all(chain, END_OF_INPUT)
+        self._ended = work.ended
+        yield from self._finish([one.progress for one in work.ranges])
+
+    def _read_split(self, chain: Chain, part: SplitRange) -> Iterator[pa.RecordBatch]:
+        split, start, end = part.progress.split, part.progress.start, part.progress.end
+        position = f"split '{split}', positions {start} to {end}, record {{index}} of these"
+        source: Iterator[Any] | None = None
+        done = 0
+        while True:
+            try:
+                if source is None:
+                    reader = self._slot.reader(chain)
+                    source = iter(reader.read(split, start, end) if part.records is None else part.records)
+                chunk = list(islice(source, CHUNK))
+            except Exception as error:
+                raise explain_source(error, chain.vertex.head, position.format(index=done)) from error
+            if not chunk:
+                break
+            yield from self._process(chain, 0, chunk, position, done)
+            done += len(chunk)
+        vertex_id = chain.vertex.id
+        self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + done
+
+    def run_frame(
+        self, node: int, channel: int, chunks: Iterable[list[Any]], *, ended: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a Spark frame, already turned into records."""
+        return self._guarded(lambda: self._run_frame(node, channel, chunks, ended))
+
+    def _run_frame(
+        self, node: int, channel: int, chunks: Iterable[list[Any]], ended: bool
+    ) -> Iterator[pa.RecordBatch]:
+        chain = self._begin(self._vertex(node))
+        for writer in chain.writers.values():
+            writer.start(channel)
+        position = f"partition {channel}, record {{index}} of this epoch"
+        done = 0
+        for chunk in chunks:
+            yield from self._process(chain, 0, chunk, position, done)
+            done += len(chunk)
+        self._records_in[node] = done
+        self._ended = ended
+        yield from self._finish([])
+
+    # -- deeper levels ----------------------------------------------------------------------------------
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Receive buffers; run those of this level, pass the others on."""
+        return self._guarded(lambda: self._run(batches))
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for vertex in self.job.levels[self.level].vertices:
+            if self.subtask < vertex.parallelism:
+                chain = self._begin(vertex)
+                for writer in chain.writers.values():
+                    writer.start(self.subtask)
+        queue = InputQueue(self.job.sort_memory)
+        for batch in batches:
+            queue.add_batch(batch)
+        targets = self.job.targets
+        for row in queue.drain():
+            edge = targets.get(row.edge)
+            if edge is None or edge.level != self.level:
+                self._rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
+                if self._rows.size >= BATCH_BYTES:
+                    yield self._rows.take()
+                continue
+            vertex_id = edge.vertex
+            chain = self._chains[vertex_id]
+            buffer = decode(row.payload)
+            size = len(memoryview(row.payload))
+            self._bytes_in[vertex_id] = self._bytes_in.get(vertex_id, 0) + size
+            self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)
+            position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
+            done = 0
+            for mark in (*buffer.marks, None):
+                stop = len(buffer.records) if mark is None else mark.place
+                if stop > done:
+                    part = buffer.records if stop - done == len(buffer.records) else buffer.records[done:stop]
+                    yield from self._process(chain, edge.input_index, part, position, done)
+                    done = stop
+                if mark is not None and mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
+                    self._ended = True
+        yield from self._finish([])
+
+    def _process(
+        self, chain: Chain, input_index: int, records: list[Any], position: str, offset: int
+    ) -> Iterator[pa.RecordBatch]:
+        process = chain.inputs[input_index]
+        writers = chain.writers.values()
+        for begin in range(0, len(records), CHUNK):
+            chunk = records if len(records) <= CHUNK else records[begin : begin + CHUNK]
+            probe = iter(chunk)
+            try:
+                process(probe)
+            except Exception as error:
+                index = offset + begin + len(chunk) - length_hint(probe) - 1
+                raise explain(error, chain, index, position) from error
+            for writer in writers:
+                writer.flush_full()
+            if self._rows.size >= BATCH_BYTES:
+                yield self._rows.take()
+
+    # -- begin and end ----------------------------------------------------------------------------------
+
+    def _vertex(self, vertex_id: int) -> VertexSpec:
+        return next(v for v in self.job.levels[self.level].vertices if v.id == vertex_id)
+
+    def _begin(self, vertex: VertexSpec) -> Chain:
+        chain = self._slot.chain(vertex)
+        self._chains[vertex.id] = chain
+        for writer in chain.writers.values():
+            writer.discard()
+        if chain.store.tables:
+            chain.store.open(self._state_files().get(chain.store.owner, []))
+        context = WriterContext(self.subtask, vertex.parallelism, self.epoch, self.attempt)
+        for node_id, hook in chain.sink_hooks.items():
+            try:
+                hook.begin(context)
+            except Exception as error:
+                raise explain_call(error, chain.nodes[node_id], "opening") from error
+        for start in chain.epoch_hooks.values():
+            start.begin(self.epoch)
+        return chain
+
+    def _state_files(self) -> dict[str, list[StateFile]]:
+        if self._chain_files is None:
+            if self.epoch == 0:
+                self._chain_files = {}
+            else:
+                self._chain_files = read_manifest(self._slot.storage, self.epoch - 1).state
+        return self._chain_files
+
+    def _finish(self, splits: list[SplitProgress]) -> Iterator[pa.RecordBatch]:
+        state: dict[str, StateFile] = {}
+        loads = 0
+        if self._ended:
+            for chain in self._chains.values():
+                _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
+        for chain in self._chains.values():
+            for node_id, hook in chain.sink_hooks.items():
+                try:
+                    committable = hook.prepare_commit()
+                except Exception as error:
+                    raise explain_call(error, chain.nodes[node_id], "finishing the epoch") from error
+                if committable is not None:
+                    self._committables.setdefault(node_id, []).append(committable)
+            for writer in chain.writers.values():
+                writer.flush_all()
+            file = chain.store.snapshot(self.epoch, self.attempt)
+            if file is not None:
+                state[chain.store.owner] = file
+            loads += chain.store.loads
+        writers = [w for chain in self._chains.values() for w in chain.writers.values()]
+        report = TaskReport(
+            epoch=self.epoch,
+            level=self.level,
+            subtask=self.subtask,
+            attempt=self.attempt,
+            seconds=time.perf_counter() - self._started,
+            records_in=self._records_in,
+            bytes_in=self._bytes_in,
+            records_out={w.edge: w.records_out for w in writers},
+            bytes_out={w.edge: w.bytes_out for w in writers},
+            splits=splits,
+            input_ended=self._ended,
+            state=state,
+            committables=self._committables,
+            state_loads=loads,
+        )
+        if self._ended:
+            self._close()
+        self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
+        yield self._rows.take()
+
+    def _close(self) -> None:
+        key = (self.job.run_id, self.level, self.subtask)
+        slot = _slots.pop(key, None)
+        if slot is not None:
+            slot.close()
+
+    def _guarded(self, steps: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Run; on failure drop the slot, so that a retry starts from nothing this attempt has touched."""
+        try:
+            yield from steps()
+        except BaseException:
+            _slots.pop((self.job.run_id, self.level, self.subtask), None)
+            for chain in self._chains.values():
+                for hook in chain.sink_hooks.values():
+                    if hasattr(hook, "abort"):
+                        hook.abort()
+            raise
+
+
+def _mark_all(chain: Chain, kind: int, value: int = 0) -> None:
+    for edge_id, writer in chain.writers.items():
+        if edge_id >= 0:
+            writer.mark(kind, value)
+
+
+def _as_bytes(payload: Any) -> bytes:
+    return payload if isinstance(payload, bytes) else memoryview(payload).tobytes()

@@ -1,0 +1,1 @@
+"""The only package that imports PySpark: it turns a level plan into a frame and runs it."""

@@ -1,0 +1,112 @@
+"""A job on Spark: one ordinary query for a job of one epoch, one streaming query for all others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millstream.graph.operators import CollectOp
+from millstream.runtime.epochs import EpochCommitter, EpochRow
+from millstream.runtime.job import Job
+from millstream.runtime.run import JobRun
+from millstream.spark.failures import translate
+from millstream.spark.levels import level_frame
+from millstream.spark.session import job_session
+from millstream.spark.writers import SparkWriters
+
+__all__ = ["SparkRun"]
+
+
+class SparkRun(JobRun):
+    """Runs a job in the Spark session at hand."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        # In the caller's thread, so that a missing Java is an error of execute() itself.
+        self._session = job_session(job.settings.spark)
+        self._query: StreamingQuery | None = None
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._tag = f"millstream-{job.id}"
+
+    def _run(self) -> None:
+        settings = self.job.settings
+        folder = settings.state_dir or tempfile.mkdtemp(prefix="millstream-state-")
+        spec = self.job.spec(folder)
+        committer = EpochCommitter(self.job, spec)
+        self.metrics = committer.metrics
+        writers = SparkWriters(self.job)
+        try:
+            self._ship_python_files()
+            frame = level_frame(self._session, self.job, spec)
+            if self.job.one_epoch:
+                self._run_once(frame, committer, writers)
+            else:
+                self._run_stream(frame, committer, writers, folder)
+        except BaseException as error:
+            raise translate(error) from error
+        finally:
+            committer.close()
+            if settings.state_dir is None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _ship_python_files(self) -> None:
+        files = self.job.settings.python_files
+        if files:
+            self._session.addArtifacts(*files, pyfile=True)
+
+    # -- one epoch --------------------------------------------------------------------------------------
+
+    def _run_once(self, frame: DataFrame, committer: EpochCommitter, writers: SparkWriters) -> None:
+        self._session.addTag(self._tag)
+        try:
+            writers.complete(frame, 0, committer)
+        finally:
+            self._session.removeTag(self._tag)
+
+    # -- many epochs ------------------------------------------------------------------------------------
+
+    def _run_stream(
+        self, frame: DataFrame, committer: EpochCommitter, writers: SparkWriters, folder: str
+    ) -> None:
+        def epoch_done(rows: DataFrame, epoch: int) -> None:
+            # The frame is lazy: an epoch that is complete already is not run again.
+            if self._ended.is_set() or committer.is_complete(epoch):
+                return
+            try:
+                if writers.complete(rows, epoch, committer):
+                    self._ended.set()
+            except BaseException as error:
+                # Spark would hand back only its text.
+                self._failure = error
+                raise
+
+        writer = frame.writeStream.foreachBatch(epoch_done).option(
+            "checkpointLocation", os.path.join(folder, "spark")
+        )
+        if self.job.settings.checkpoint_interval is not None:
+            interval = round(self.job.settings.checkpoint_interval * 1000)
+            writer = writer.trigger(processingTime=f"{interval} milliseconds")
+        self._query = writer.start()
+        try:
+            while self._query.isActive:
+                if self._ended.wait(0.05) or self._cancelled.is_set():
+                    break
+            failure = None if self._stopping() else self._query.exception()
+            if failure is not None:
+                raise self._failure or failure
+        finally:
+            self._query.stop()
+
+    def _stopping(self) -> bool:
+        return self._ended.is_set() or self._cancelled.is_set()
+
+    def _interrupt(self) -> None:
+        if self.job.one_epoch:
+            self._session.interruptTag(self._tag)

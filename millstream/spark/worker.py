@@ -1,0 +1,203 @@
+"""What Spark's Python workers call: the entry of every level, around `millstream.runtime.task`.
+
+These functions are shipped by reference. They carry the job as bytes, which a worker unpacks once per run.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from millstream.common.types import make_row
+from millstream.errors import JobError, MillstreamError, encode
+from millstream.runtime.codec import decode
+from millstream.runtime.job import JobSpec
+from millstream.runtime.rows import client_edge
+from millstream.runtime.sources import SubtaskRanges
+from millstream.runtime.task import LevelTask
+
+__all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "load", "source_level"]
+
+FRAME_PARTITION = "__millstream_partition"
+
+_specs: dict[str, JobSpec] = {}
+_tasks = 0
+_UNFREEZE_EVERY = 200
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def _begin_task() -> None:
+    """Keep the garbage collector away from what stays.
+
+    After every task Spark's worker runs a full collection, which takes 40 to 70 ms with PySpark, pandas and Arrow
+    loaded, more with state: most of a small epoch's time. Everything alive right now has just survived such a
+    collection, so it is set aside; once in a while it is taken back, for cycles that have died since.
+    """
+    global _tasks
+    _tasks += 1
+    if _tasks == 1:
+        # Records are mostly short-lived tuples; the default of 700 makes a quarter of decoding's cost.
+        gc.set_threshold(50_000, 20, 20)
+    if _tasks % _UNFREEZE_EVERY == 0:
+        gc.unfreeze()
+    else:
+        gc.freeze()
+
+
+def load(run_id: str, spec: bytes) -> JobSpec:
+    """The job, unpacked once per process and run."""
+    if run_id not in _specs:
+        while len(_specs) >= 8:
+            _specs.pop(next(iter(_specs)))
+        job: JobSpec = pickle.loads(spec)
+        known = set(sys.path)
+        # Functions from modules beside the user's script are shipped by name.
+        sys.path.extend(path for path in job.python_path if path not in known)
+        _specs[run_id] = job
+    return _specs[run_id]
+
+
+def _epoch(context: TaskContext | None) -> int:
+    batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return int(batch) if batch else 0
+
+
+def _guarded(batches: Callable[[], Batches]) -> Batches:
+    """Errors of our own cross to the driver inside the text of Spark's."""
+    try:
+        yield from batches()
+    except MillstreamError as error:
+        raise RuntimeError(f"{error}\n{encode(error)}") from error.__cause__
+    except Exception as error:
+        wrapped = JobError(f"a task failed: {type(error).__name__}: {error}")
+        raise RuntimeError(f"{error}\n{encode(wrapped)}") from error
+
+
+def source_level(run_id: str, spec: bytes, work: SubtaskRanges) -> Batches:
+    """Level 0 for a split-based source."""
+    _begin_task()
+
+    def run() -> Batches:
+        job = load(run_id, spec)
+        return LevelTask(job, 0, work.subtask, _epoch(TaskContext.get())).run_source(work)
+
+    return _guarded(run)
+
+
+def planned_sources(
+    run_id: str, spec: bytes, works: Sequence[bytes]
+) -> Callable[[Batches], Batches]:
+    """Level 0 of a bounded job: row number i of the frame stands for the i-th piece of work."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                load(run_id, spec)
+                yield from source_level(run_id, spec, pickle.loads(works[index]))
+
+    return run
+
+
+def frame_level(
+    run_id: str, spec: bytes, node: int, parallelism: int, bounded: bool
+) -> Callable[[Batches], Batches]:
+    """Level 0 for a Spark frame: its rows become named `Row`s."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        _begin_task()
+        return _guarded(lambda: steps(iter(batches)))
+
+    def steps(batches: Batches) -> Batches:
+        job, context = load(run_id, spec), TaskContext.get()
+        first = next(batches, None)
+        while first is not None and first.num_rows == 0:
+            first = next(batches, None)
+        if first is not None:
+            partition = first.column(first.num_columns - 1)[0].as_py()
+        else:
+            partition = context.partitionId() if context is not None else 0
+        task = LevelTask(job, 0, partition % parallelism, _epoch(context))
+        return task.run_frame(node, partition, _records(first, batches), ended=bounded)
+
+    return run
+
+
+def _records(first: pa.RecordBatch | None, rest: Batches) -> Iterator[list[Any]]:
+    batch = first
+    while batch is not None:
+        names = tuple(batch.schema.names[:-1])
+        columns = [batch.column(i).to_pylist() for i in range(len(names))]
+        if columns:
+            yield [make_row(names, list(values)) for values in zip(*columns, strict=True)]
+        else:
+            yield [make_row((), []) for _ in range(batch.num_rows)]
+        batch = next(rest, None)
+
+
+def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
+    """A level below the sources; Spark's partition number is the subtask."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        _begin_task()
+
+        def steps() -> Batches:
+            context = TaskContext.get()
+            assert context is not None
+            job = load(run_id, spec)
+            return LevelTask(job, index, context.partitionId(), _epoch(context)).run(batches)
+
+        return _guarded(steps)
+
+    return run
+
+
+def decode_client_rows(node: int, schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """Records that an operator sent to the driver, as columns of a Spark frame."""
+    edge = client_edge(node)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        return _guarded(lambda: steps(batches))
+
+    def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in batches:
+            edges = batch.column(3).to_pylist()
+            for i, payload in enumerate(batch.column(4)):
+                if edges[i] == edge:
+                    yield _as_columns(decode(payload.as_buffer()).records, schema)
+
+    return run
+
+
+def _as_columns(records: list[Any], schema: pa.Schema) -> pa.RecordBatch:
+    names = schema.names
+    rows = [_fields(record, names) for record in records]
+    try:
+        columns = [
+            pa.array([row[i] for row in rows], type=field.type) for i, field in enumerate(schema)
+        ]
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise JobError(
+            f"records do not fit the frame's schema: {error}",
+            schema=str(schema).replace("\n", ", "),
+            hint="pass a schema to to_dataframe() that fits the records",
+        ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _fields(record: Any, names: Sequence[str]) -> Sequence[Any]:
+    if isinstance(record, dict):
+        return [record.get(name) for name in names]
+    values = list(record) if not isinstance(record, str | bytes | int | float) and hasattr(record, "__iter__") else [record]
+    if len(values) != len(names):
+        raise JobError(
+            f"a record has {len(values)} fields, the frame's schema has {len(names)}",
+            record=repr(record)[:120],
+        )
+    return values

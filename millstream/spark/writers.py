@@ -1,0 +1,70 @@
+"""What the driver does with the rows of the last level: most are messages, some belong to Spark writers.
+
+A job without Spark writers collects its rows. With them, the rows are cached first, so that the levels run once, and
+each writer gets a frame of its own records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millstream.errors import SinkError
+from millstream.graph.operators import CollectOp
+from millstream.runtime.epochs import EpochCommitter, EpochRow
+from millstream.runtime.job import Job
+from millstream.runtime.rows import client_edge
+from millstream.spark.worker import decode_client_rows
+
+__all__ = ["SparkWriters", "as_frame"]
+
+
+def as_frame(rows: DataFrame, node: int, ddl: str) -> DataFrame:
+    """The records that an operator sent to the driver, as a frame with a schema."""
+    schema = to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+    return rows.where(sf.col("edge") == client_edge(node)).mapInArrow(
+        decode_client_rows(node, schema), ddl
+    )
+
+
+class SparkWriters:
+    """The Spark writers of a job, by the node whose records they write."""
+
+    def __init__(self, job: Job) -> None:
+        self._writers = {
+            node.id: (node.name, node.operator)
+            for node in job.graph.nodes.values()
+            if isinstance(node.operator, CollectOp) and node.operator.schema is not None
+        }
+        self._edges = [client_edge(node) for node in self._writers]
+
+    def complete(self, rows: DataFrame, epoch: int, committer: EpochCommitter) -> bool:
+        """Run the epoch and commit it; True if the job's input has ended."""
+        if not self._writers:
+            return committer.complete(epoch, _collect(rows))
+        kept = rows.persist()
+        try:
+            messages = kept.where(~sf.col("edge").isin(self._edges))
+            collected = list(_collect(messages))
+            for node, (name, operator) in self._writers.items():
+                assert operator.schema is not None
+                try:
+                    operator.consumer(as_frame(kept, node, operator.schema), epoch)
+                except Exception as error:
+                    msg = f"the Spark writer of '{name}' failed: {type(error).__name__}: {error}"
+                    raise SinkError(msg, operator=name, epoch=epoch) from error
+            return committer.complete(epoch, collected)
+        finally:
+            kept.unpersist()
+
+
+def _collect(rows: DataFrame) -> Iterable[EpochRow]:
+    table: pa.Table = rows.toArrow()
+    columns: list[list[Any]] = [table.column(i).to_pylist() for i in (3, 2, 1, 4)]
+    return [EpochRow(*row) for row in zip(*columns, strict=True)]
