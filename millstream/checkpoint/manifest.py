@@ -15,12 +15,14 @@ __all__ = ["Manifest", "manifest_name", "read_manifest", "write_manifest"]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` maps "vertex uid/subtask" to its chain of files: a full one first, then changes."""
+    """`state` maps "vertex uid/subtask" to its chain of files: a full one first, then changes.
+    `committables` is what the sinks have to make visible, by node, so that it can be done again."""
 
     epoch: int
     job_id: str
     version: int = 1
     state: dict[str, list[StateFile]] = {}
+    committables: dict[int, list[bytes]] = {}
 
 
 def manifest_name(epoch: int) -> str:

@@ -1,1 +1,1 @@
-"""Sources and sinks, one module each. Programs import them from `millstream.datastream.connectors`."""
+"""Sources and sinks, one module each; programs import `millstream.datastream.connectors`."""

@@ -1,7 +1,7 @@
 """How the bytes of a file become records (Flink's `StreamFormat` and `TextLineInputFormat`).
 
-A record belongs to the range in which its first byte lies. So a file can be cut anywhere, also in the
-middle of a line or of a character, and each line is read by exactly one of the ranges.
+A record belongs to the range in which its first byte lies. So a file can be cut anywhere, also in
+the middle of a line or of a character, and each line is read by exactly one of the ranges.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import lzma
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 from millstream.errors import InvalidArgument, SourceError, SourceNotFound
 
@@ -23,7 +23,12 @@ __all__ = ["StreamFormat", "TextLineFormat", "is_compressed", "read_file"]
 
 _CHUNK = 1 << 20
 _NEWLINE = 10
-_COMPRESSED = {".gz": gzip.open, ".gzip": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_COMPRESSED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".gzip": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -46,7 +51,7 @@ class StreamFormat(ABC):
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        r"""Each line is a record; lines end in \n or \r\n, and the end is not part of the record."""
+        r"""Each line is a record, without the \n or \r\n it ends in."""
         return TextLineFormat(charset_name)
 
 
@@ -183,13 +188,13 @@ def open_file(path: str) -> BinaryIO:
     """The bytes of a file, unpacked if its name says so.
 
     >>> with open_file(__file__) as stream:
-    ...     stream.readline()[:13]
-    b'\"""How the by'
+    ...     stream.readline()[3:16]
+    b'How the bytes'
     """
     opener = _COMPRESSED.get(os.path.splitext(path)[1].lower())
     if opener is None:
         return open(path, "rb", buffering=1 << 17)
-    return io.BufferedReader(cast("Any", opener(path, "rb")), 1 << 17)
+    return io.BufferedReader(opener(path, "rb"), 1 << 17)
 
 
 def _shrunk(path: str, size: int, position: int) -> SourceError:

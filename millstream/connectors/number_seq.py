@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import InvalidArgument
@@ -22,6 +23,7 @@ class NumberSequenceSource(Source):
     """
 
     def __init__(self, start: int, end: int) -> None:
+        number: Any
         for name, number in (("start", start), ("end", end)):
             if not isinstance(number, int) or isinstance(number, bool):
                 raise InvalidArgument(f"{name} must be a whole number", got=repr(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 from millstream.errors import InvalidArgument, NotSupportedYet
 
@@ -19,8 +20,9 @@ def local_path(path: str | os.PathLike[str]) -> str:
     >>> local_path("file:///data/in"), local_path("/data/../in")
     ('/data/in', '/in')
     """
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text:
+    given: Any = path
+    text: str = os.fspath(given)
+    if not text or not isinstance(given, (str, os.PathLike)):
         raise InvalidArgument("a path must be a text that is not empty", got=repr(path))
     if text.startswith("file:"):
         text = _FILE.sub("", text)

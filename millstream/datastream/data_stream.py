@@ -94,9 +94,9 @@ class DataStream:
         operator = self._operator("set_parallelism")
         if not isinstance(parallelism, int) or parallelism < 1:
             raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
-        if operator.fixed_parallelism and parallelism != operator.parallelism:
+        if operator.most_parallelism is not None and parallelism > operator.most_parallelism:
             msg = f"'{operator.name}' cannot run with a parallelism of {parallelism}"
-            raise InvalidArgument(msg, parallelism=operator.parallelism)
+            raise InvalidArgument(msg, most=operator.most_parallelism)
         operator.parallelism = parallelism
         return self
 
@@ -111,8 +111,7 @@ class DataStream:
     def force_non_parallel(self: Self) -> Self:
         """One subtask, and no way to change that."""
         operator = self._operator("force_non_parallel")
-        operator.parallelism, operator.max_parallelism = 1, 1
-        operator.fixed_parallelism = True
+        operator.parallelism = operator.max_parallelism = operator.most_parallelism = 1
         return self
 
     def set_buffer_timeout(self: Self, timeout_millis: Any) -> Self:
@@ -358,6 +357,7 @@ class DataStream:
         )
         if like_input and isinstance(source, OperatorTransformation):
             transformation.parallelism = source.parallelism
+            transformation.most_parallelism = source.most_parallelism
         self._env._add_sink(transformation)
         return transformation
 

@@ -16,6 +16,7 @@ from millstream.common.execution_mode import RuntimeExecutionMode
 from millstream.common.functions import SourceFunction
 from millstream.common.job_client import JobClient
 from millstream.common.job_execution_result import JobExecutionResult
+from millstream.common.job_id import JobID
 from millstream.common.source import Source
 from millstream.common.time import parse_duration
 from millstream.common.watermark_strategy import WatermarkStrategy
@@ -29,6 +30,7 @@ from millstream.datastream.closeable_iterator import CloseableIterator, ResultQu
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.executor import create_run
 from millstream.datastream.program import as_type, not_yet
+from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
 from millstream.errors import InvalidArgument
 from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, SourceOp
@@ -204,9 +206,7 @@ class StreamExecutionEnvironment:
             inputs=(),
             declared_at=calling_line(),
         )
-        if most is not None:
-            transformation.parallelism = most
-            transformation.fixed_parallelism = True
+        transformation.most_parallelism = most
         return DataStream(self, transformation)
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
@@ -252,7 +252,7 @@ class StreamExecutionEnvironment:
             raise InvalidArgument(
                 msg, got=type(source_func).__name__, hint="a Source goes to from_source()"
             )
-        source = SourceFunctionSource(source_func)
+        source = SourceFunctionSource(source_func, source_name)
         return self._source(source_name, SourceOp(source), type_info, most=1)
 
     def socket_text_stream(
@@ -308,13 +308,13 @@ class StreamExecutionEnvironment:
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink and wait for the end. Ctrl-C cancels the job."""
         run = self._submit(self._take_job(job_name))
-        client = JobClient(run.job.id, run.job.settings.name, run)
         try:
-            seconds = run.result()
+            with progress_of(run):
+                seconds = run.result()
         except KeyboardInterrupt:
             run.cancel()
             raise
-        return JobExecutionResult(client.get_job_id(), round(seconds * 1000))
+        return JobExecutionResult(JobID(run.job.id), round(seconds * 1000))
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start everything that leads to a sink and return at once."""

@@ -132,7 +132,7 @@ def build_stream_graph(
     used_uids: dict[str, str] = {}
     for one in _reachable(sinks):
         inputs = [(i, out) for i, inp in enumerate(one.inputs) for out in _outputs(inp)]
-        own = one.parallelism or parallelism
+        own = min(one.parallelism or parallelism, one.most_parallelism or 32768)
         groups = {nodes[out.operator.id].slot_sharing_group for _, out in inputs}
         inherited = groups.pop() if len(groups) == 1 else "default"
         node = StreamNode(

@@ -99,7 +99,7 @@ class OperatorTransformation(Transformation):
     inputs: tuple[Transformation, ...] = field(kw_only=True)
     parallelism: int | None = None
     max_parallelism: int | None = None
-    fixed_parallelism: bool = False
+    most_parallelism: int | None = None
     uid: str | None = None
     uid_hash: str | None = None
     description: str | None = None

@@ -7,8 +7,8 @@
 5. Hand records to `print`, `execute_and_collect` and the like.
 6. Remove state files that no manifest needs any more.
 
-If 1 to 3 fail the epoch is run again from the version before it. If the driver dies after 3, the epoch is not run
-again, only 4 is repeated, which every committer allows.
+If 1 to 3 fail, the epoch has left nothing behind that anybody reads. The manifest holds what 4 needs, and a commit
+may be repeated.
 """
 
 from __future__ import annotations
@@ -64,20 +64,15 @@ class EpochCommitter:
                     self._committers[node.id] = node.name, sink.create_committer()
                 case PrintOp():
                     self._consumers[client_edge(node.id)] = _print_lines
-                case CollectOp(consumer=consumer) if callable(consumer):
+                case CollectOp(consumer=consumer, schema=None) if callable(consumer):
                     self._consumers[client_edge(node.id)] = consumer
-
-    def is_complete(self, epoch: int) -> bool:
-        """True if the epoch's manifest is there: it must not run again."""
-        return self._storage.exists(manifest_name(epoch))
 
     def complete(self, epoch: int, rows: Iterable[EpochRow]) -> bool:
         """Steps 1 to 6; True if the job's input has ended."""
         ordered = sorted(rows)
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
         self._check_all_reported(epoch, reports)
-        self._publish(epoch, reports)
-        self._commit(epoch, reports)
+        self._commit(self._publish(epoch, reports))
         for row in ordered:
             consumer = self._consumers.get(row.edge)
             if consumer is not None:
@@ -96,22 +91,27 @@ class EpochCommitter:
                 msg = f"epoch {epoch}: tasks {sorted(missing)} of level {index} did not report"
                 raise EngineError(msg, hint="this is a defect; the epoch was not committed")
 
-    def _publish(self, epoch: int, reports: Sequence[TaskReport]) -> None:
+    def _publish(self, epoch: int, reports: Sequence[TaskReport]) -> Manifest:
         if self._at is None and epoch > 0:
             self._chains = dict(read_manifest(self._storage, epoch - 1).state)
+        committables: dict[int, list[bytes]] = {}
         for report in reports:
             for owner, file in report.state.items():
                 self._chains[owner] = extend_chain(self._chains.get(owner, []), file)
+            for node, made in report.committables.items():
+                committables.setdefault(node, []).extend(made)
         self._at = epoch
-        write_manifest(
-            self._storage, Manifest(epoch=epoch, job_id=self._job_id, state=self._chains)
+        manifest = Manifest(
+            epoch=epoch, job_id=self._job_id, state=self._chains, committables=committables
         )
+        write_manifest(self._storage, manifest)
+        return manifest
 
-    def _commit(self, epoch: int, reports: Sequence[TaskReport]) -> None:
+    def _commit(self, manifest: Manifest) -> None:
+        epoch = manifest.epoch
         for node, (name, committer) in self._committers.items():
-            committables = [one for r in reports for one in r.committables.get(node, [])]
             try:
-                committer.commit(epoch, committables)
+                committer.commit(epoch, manifest.committables.get(node, []))
             except MillstreamError:
                 raise
             except Exception as error:

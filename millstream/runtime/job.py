@@ -43,11 +43,12 @@ class JobSettings:
 
 @dataclass(frozen=True)
 class VertexSpec:
-    """A vertex as shipped. `body` is unpickled anew by each subtask, which so gets functions of its own."""
+    """A vertex as shipped; `splits` if it reads a source by splits. `body` is unpickled anew by each subtask, which so gets functions of its own."""
 
     id: int
     parallelism: int
     inputs: int
+    splits: bool
     body: bytes
 
     def load(self) -> tuple[JobVertex, list[Edge]]:
@@ -139,7 +140,13 @@ class Job:
         levels = tuple(
             LevelSpec(
                 tuple(
-                    VertexSpec(v.id, v.parallelism, inputs.get(v.id, 1), _ship(v, self.plan.out_edges(v)))
+                    VertexSpec(
+                        v.id,
+                        v.parallelism,
+                        inputs.get(v.id, 1),
+                        isinstance(v.head.operator, SourceOp),
+                        _ship(v, self.plan.out_edges(v)),
+                    )
                     for v in level.vertices
                 ),
                 level.parallelism,

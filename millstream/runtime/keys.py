@@ -7,9 +7,11 @@ Strings and ints, the common keys, are their own canonical form; every other key
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from zlib import crc32
 
+from millstream.common.types import Row, make_row
 from millstream.runtime.codec import plain
 
 __all__ = ["canonical", "key_group", "subtask_of", "subtask_range"]
@@ -29,16 +31,62 @@ def canonical(key: Any) -> Any:
     return _canonical_bytes(key)
 
 
+class _Part:
+    """Stands for an object in the bytes of a key: what it is, by name, and what it is made of."""
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind: str, parts: Any) -> None:
+        self.kind = kind
+        self.parts = parts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Part, (self.kind, self.parts)
+
+
+_ATOMIC = frozenset({str, int, float, bool, bytes, bytearray, complex, type(None)})
+_all_atomic = _ATOMIC.issuperset
+
+
 def _canonical_bytes(key: Any) -> bytes:
-    try:
-        return plain(key)
-    except Exception:
-        # A class of the user's script cannot be pickled by name in a worker; its definition, which would
-        # then be part of the bytes, is not part of the key's identity.
-        kind = type(key)
-        made = key.__reduce_ex__(2)
-        arguments = [one for one in made[1] if one is not kind]
-        return plain((f"{kind.__module__}.{kind.__qualname__}", arguments, made[2:3]))
+    return plain(_normal(key))
+
+
+def _normal(key: Any) -> Any:
+    """The key in a form whose pickle depends on nothing but its value.
+
+    Sets and dictionaries are sorted, for their order is an accident of the process. Objects are
+    named by their class and described by what they are made of, because a class of the user's
+    script cannot be pickled by name in a worker, and its definition is no part of the key.
+    """
+    kind = type(key)
+    if kind in _ATOMIC:
+        return key
+    if kind is tuple or kind is list:
+        return key if _all_atomic(map(type, key)) else kind(map(_normal, key))
+    if kind is Row:
+        return make_row(key._fields, [_normal(one) for one in key], key.get_row_kind())
+    if kind is set or kind is frozenset:
+        return _Part(kind.__name__, sorted(plain(_normal(one)) for one in key))
+    if kind is dict:
+        return _Part("dict", sorted((plain(_normal(k)), plain(_normal(v))) for k, v in key.items()))
+    if isinstance(key, type | BuiltinFunctionType | FunctionType):
+        # A class of a function loses the first part of its qualified name on the way to a worker.
+        return _Part("name", f"{key.__module__}.{key.__qualname__.rpartition('<locals>.')[2]}")
+    made = key.__reduce_ex__(4)
+    if isinstance(made, str):
+        return _Part("name", f"{kind.__module__}.{made}")
+    function, arguments, state, items, pairs = (*made, None, None, None)[:5]
+    return _Part(
+        "object",
+        [
+            _normal(function),
+            _normal(arguments),
+            _normal(state),
+            None if items is None else _normal(list(items)),
+            None if pairs is None else _normal(dict(pairs)),
+        ],
+    )
 
 
 def key_group(canon: Any, max_parallelism: int) -> int:

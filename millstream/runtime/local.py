@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from millstream.errors import UnsupportedOperation
+from millstream.graph.operators import CollectOp
 from millstream.runtime.epochs import EpochCommitter, EpochRow
 from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.planner import EpochPlanner
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.run import JobRun
-from millstream.runtime.sources import SourceCoordinator, SubtaskRanges
+from millstream.runtime.sources import SubtaskRanges
 from millstream.runtime.task import LevelTask, close_run
 
 __all__ = ["InProcessRun"]
-
-_POLL = 0.005
 
 Row = tuple[int, int, int, int, bytes]
 
@@ -35,32 +34,29 @@ class InProcessRun(JobRun):
         if job.frame_sources:
             msg = "from_dataframe reads a Spark frame and cannot run in-process"
             raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
+        for node in job.graph.nodes.values():
+            if isinstance(node.operator, CollectOp) and node.operator.schema is not None:
+                msg = f"'{node.name}' hands a Spark frame to a Spark writer and cannot run in-process"
+                raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
 
     def _run(self) -> None:
         folder = self.job.settings.state_dir or tempfile.mkdtemp(prefix="millstream-state-")
         spec = self.job.spec(folder)
         committer = EpochCommitter(self.job, spec)
         self.metrics = committer.metrics
-        settings = self.job.settings
-        sources = SourceCoordinator(
-            self.job.split_sources, settings.epoch_interval, fixed=settings.epoch_records
-        )
+        planner = EpochPlanner(self.job)
         try:
-            offset, epoch, ended = sources.initial(), 0, False
-            while not ended and not self._cancelled.is_set():
-                end = sources.next(offset, everything=self.job.one_epoch)
-                if end == offset:
-                    time.sleep(_POLL)
-                    continue
-                rows = run_epoch(spec, epoch, sources.ranges(offset, end))
+            epoch, ended = 0, False
+            while not ended and (work := planner.plan(self._cancelled)) is not None:
+                rows = run_epoch(spec, epoch, work)
                 ended = committer.complete(epoch, [EpochRow(r[3], r[2], r[1], r[4]) for r in rows])
-                sources.commit(end)
-                offset, epoch = end, epoch + 1
+                planner.done()
+                epoch += 1
         finally:
-            sources.close()
+            planner.close()
             committer.close()
             close_run(spec.run_id)
-            if settings.state_dir is None:
+            if self.job.settings.state_dir is None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

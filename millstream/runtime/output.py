@@ -18,6 +18,8 @@ from millstream.runtime.text import shorten
 __all__ = ["EdgeWriter"]
 
 _FIRST_LIMIT = 256
+# A buffer counts its marks in 16 bits.
+_MAX_MARKS = 1 << 15
 
 
 class EdgeWriter:
@@ -82,8 +84,10 @@ class EdgeWriter:
 
     def mark(self, kind: int, value: int = 0) -> None:
         """Put a mark behind everything sent so far, for every target."""
-        for records, marks in zip(self.lists, self.marks, strict=True):
+        for index, (records, marks) in enumerate(zip(self.lists, self.marks, strict=True)):
             marks.append(Mark(len(records), kind, value))
+            if len(marks) >= _MAX_MARKS:
+                self.flush(index)
 
     def flush(self, index: int) -> None:
         """Send one target's records as a buffer."""

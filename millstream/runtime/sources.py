@@ -11,8 +11,7 @@ about the epoch's interval.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,9 @@ __all__ = ["Offset", "SourceCoordinator", "SourceSpec", "SplitRange", "SubtaskRa
 
 Offset = dict[str, dict[str, int]]
 
-_FIRST_EPOCH = 20_000
-_GROWTH = 4.0
+_FIRST_EPOCH = 5_000
+_GROWTH = 8.0
+_WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,12 @@ class SourceCoordinator:
         interval: float,
         *,
         fixed: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._specs = {str(spec.node): spec for spec in specs}
         self._enumerators: dict[str, SplitEnumerator] = {}
         self._interval = interval
-        self._clock = clock
         self._admitted = 0
-        self._since = 0.0
+        self._epochs = 0
         self._fixed = fixed
         self._budget = fixed or _FIRST_EPOCH
 
@@ -103,7 +101,6 @@ class SourceCoordinator:
 
     def next(self, start: Offset, *, everything: bool = False) -> Offset:
         """How far the next epoch goes. Equal to `start` if there is nothing to read."""
-        self._adjust()
         offset = self._discover(start)
         budget = None if everything else self._budget
         ahead = [
@@ -127,8 +124,6 @@ class SourceCoordinator:
             with _naming(self._specs[name], split):
                 if self._enumerators[name].finished(split, end):
                     offset[name][split] = ~end
-        if self._admitted:
-            self._since = self._clock()
         return offset
 
     def _available(self, name: str, split: str, position: int) -> int:
@@ -148,18 +143,19 @@ class SourceCoordinator:
             )
         return available
 
-    def _adjust(self) -> None:
+    def epoch_took(self, seconds: float) -> None:
         """Learn from the epoch that has just ended how many records fit into the interval."""
         if not self._admitted or self._fixed:
             return
-        seconds = max(1e-3, self._clock() - self._since)
-        rate = self._admitted / seconds
+        self._epochs += 1
+        if self._epochs <= _WARM_UP and seconds > self._interval:
+            # The first epochs also start workers and compile; their time says nothing about the records.
+            return
+        rate = self._admitted / max(1e-3, seconds)
         full = self._admitted >= self._budget * 0.9
         # An epoch that was not full says little about how fast a full one would be.
-        if full or rate * self._interval > self._budget or seconds > self._interval * 1.5:
-            wanted = rate * self._interval
-            grown = min(wanted, self._budget * _GROWTH)
-            self._budget = max(1_000, int(grown))
+        if full or seconds > self._interval * 1.5:
+            self._budget = max(1_000, int(min(rate * self._interval, self._budget * _GROWTH)))
 
     def ranges(self, start: Offset, end: Offset) -> list[SubtaskRanges]:
         """The reading that an epoch consists of, per subtask."""

@@ -9,8 +9,10 @@ still running as a zombie cannot spoil anything.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from millstream.checkpoint.statefile import StateFile, decode_state, encode_state
 from millstream.checkpoint.storage import Storage
@@ -20,6 +22,8 @@ from millstream.runtime.codec import dumps
 __all__ = ["DELETED", "MISSING", "KeyedTable", "StateStore", "extend_chain"]
 
 _MAX_CHAIN = 16
+# File systems take 255 bytes a name.
+_MAX_NAME = 120
 
 
 class _Sentinel:
@@ -137,10 +141,22 @@ class StateStore:
             for name, table in self.tables.items()
         }
         data = encode_state(tables, dumps)
-        name = f"state/{self.owner}/{epoch:012d}-{attempt}"
+        name = f"state/{_folder(self.owner)}/{epoch:012d}-{attempt}"
         self._storage.write(name, data)
         self._pending = name
         return StateFile(name, epoch, full, len(data))
+
+
+def _folder(owner: str) -> str:
+    """The owner as a path. A uid is any text: quoted it stays below `state/`, and a long one is cut."""
+    uid, _, subtask = owner.rpartition("/")
+    name = quote(uid, safe="", errors="surrogatepass")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > _MAX_NAME:
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+        name = f"{name[:_MAX_NAME]}-{digest}"
+    return f"{name}/{subtask}"
 
 
 def extend_chain(chain: Sequence[StateFile], file: StateFile | None) -> list[StateFile]:

@@ -14,8 +14,8 @@ from millstream.graph.operators import FrameSourceOp
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.rows import SCHEMA_DDL
 from millstream.runtime.sources import SourceCoordinator
-from millstream.spark.source import data_source
-from millstream.spark.worker import FRAME_PARTITION, frame_level, level, planned_sources
+from millstream.spark.work import slot_count
+from millstream.spark.worker import FRAME_PARTITION, frame_level, level, source_level
 
 __all__ = ["level_frame"]
 
@@ -47,17 +47,21 @@ def _bounded_sources(session: SparkSession, job: Job, spec: JobSpec, shipped: by
         coordinator.close()
     count = len(works)
     return session.range(0, count, 1, count).mapInArrow(
-        planned_sources(spec.run_id, shipped, works), SCHEMA_DDL
+        source_level(spec.run_id, shipped, works), SCHEMA_DDL
     )
 
 
 def _unbounded_sources(session: SparkSession, job: Job, spec: JobSpec, shipped: bytes) -> DataFrame:
-    settings = job.settings
-    source = data_source(
-        spec, shipped, job.split_sources, settings.epoch_interval, settings.epoch_records
+    """Spark's own micro-batch counter drives the epochs: one row per level-0 task and epoch. What each task
+    reads is decided when the epoch begins (`millstream.spark.work`)."""
+    tasks = slot_count(spec)
+    ticks = (
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", tasks)
+        .option("numPartitions", tasks)
+        .load()
     )
-    session.dataSource.register(source)
-    return session.readStream.format(source.name()).load()
+    return ticks.mapInArrow(source_level(spec.run_id, shipped, None), SCHEMA_DDL)
 
 
 def _frame_sources(job: Job, spec: JobSpec, shipped: bytes) -> list[DataFrame]:

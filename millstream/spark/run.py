@@ -6,18 +6,18 @@ import os
 import shutil
 import tempfile
 import threading
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.graph.operators import CollectOp
-from millstream.runtime.epochs import EpochCommitter, EpochRow
-from millstream.runtime.job import Job
+from millstream.runtime.epochs import EpochCommitter
+from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.planner import EpochPlanner
 from millstream.runtime.run import JobRun
 from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.session import job_session
+from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
 __all__ = ["SparkRun"]
@@ -48,7 +48,7 @@ class SparkRun(JobRun):
             if self.job.one_epoch:
                 self._run_once(frame, committer, writers)
             else:
-                self._run_stream(frame, committer, writers, folder)
+                self._run_stream(frame, spec, committer, writers)
         except BaseException as error:
             raise translate(error) from error
         finally:
@@ -73,26 +73,33 @@ class SparkRun(JobRun):
     # -- many epochs ------------------------------------------------------------------------------------
 
     def _run_stream(
-        self, frame: DataFrame, committer: EpochCommitter, writers: SparkWriters, folder: str
+        self, frame: DataFrame, spec: JobSpec, committer: EpochCommitter, writers: SparkWriters
     ) -> None:
-        def epoch_done(rows: DataFrame, epoch: int) -> None:
-            # The frame is lazy: an epoch that is complete already is not run again.
-            if self._ended.is_set() or committer.is_complete(epoch):
+        planner = EpochPlanner(self.job)
+        work = WorkFiles(spec, self.job.split_sources)
+
+        def epoch(rows: DataFrame, number: int) -> None:
+            """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
+            if self._ended.is_set():
                 return
             try:
-                if writers.complete(rows, epoch, committer):
+                reading = planner.plan(self._cancelled)
+                if reading is None:
+                    return
+                work.write(number, reading)
+                ended = writers.complete(rows, number, committer)
+                work.remove()
+                planner.done()
+                if ended:
                     self._ended.set()
             except BaseException as error:
                 # Spark would hand back only its text.
                 self._failure = error
                 raise
 
-        writer = frame.writeStream.foreachBatch(epoch_done).option(
-            "checkpointLocation", os.path.join(folder, "spark")
+        writer = frame.writeStream.foreachBatch(epoch).option(
+            "checkpointLocation", os.path.join(spec.state_dir, "spark")
         )
-        if self.job.settings.checkpoint_interval is not None:
-            interval = round(self.job.settings.checkpoint_interval * 1000)
-            writer = writer.trigger(processingTime=f"{interval} milliseconds")
         self._query = writer.start()
         try:
             while self._query.isActive:
@@ -103,6 +110,7 @@ class SparkRun(JobRun):
                 raise self._failure or failure
         finally:
             self._query.stop()
+            planner.close()
 
     def _stopping(self) -> bool:
         return self._ended.is_set() or self._cancelled.is_set()

@@ -21,8 +21,9 @@ from millstream.runtime.job import JobSpec
 from millstream.runtime.rows import client_edge
 from millstream.runtime.sources import SubtaskRanges
 from millstream.runtime.task import LevelTask
+from millstream.spark.work import read_work
 
-__all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "load", "source_level"]
+__all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "source_level"]
 
 FRAME_PARTITION = "__millstream_partition"
 
@@ -80,27 +81,24 @@ def _guarded(batches: Callable[[], Batches]) -> Batches:
         raise RuntimeError(f"{error}\n{encode(wrapped)}") from error
 
 
-def source_level(run_id: str, spec: bytes, work: SubtaskRanges) -> Batches:
-    """Level 0 for a split-based source."""
-    _begin_task()
-
-    def run() -> Batches:
-        job = load(run_id, spec)
-        return LevelTask(job, 0, work.subtask, _epoch(TaskContext.get())).run_source(work)
-
-    return _guarded(run)
-
-
-def planned_sources(
-    run_id: str, spec: bytes, works: Sequence[bytes]
+def source_level(
+    run_id: str, spec: bytes, works: Sequence[bytes] | None
 ) -> Callable[[Batches], Batches]:
-    """Level 0 of a bounded job: row number i of the frame stands for the i-th piece of work."""
+    """Level 0 for split-based sources. A row's number stands for a piece of work: one of `works`, or, if the job
+    has many epochs, a file that the driver has written for the epoch."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        _begin_task()
+        return _guarded(lambda: steps(batches))
+
+    def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
+        job, epoch = load(run_id, spec), _epoch(TaskContext.get())
         for batch in batches:
-            for index in batch.column(0).to_pylist():
-                load(run_id, spec)
-                yield from source_level(run_id, spec, pickle.loads(works[index]))
+            for number in batch.column(batch.num_columns - 1).to_pylist():
+                data = works[number] if works is not None else read_work(job, epoch, number)
+                if data is not None:
+                    work: SubtaskRanges = pickle.loads(data)
+                    yield from LevelTask(job, 0, work.subtask, epoch).run_source(work)
 
     return run
 

@@ -1,0 +1,113 @@
+"""Runs a `SourceFunction` in a thread of the driver (Flink's `StreamSource` operator)."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import cloudpickle
+
+from millstream.common.functions import RuntimeContext, SourceFunction
+from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
+from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError
+
+__all__ = ["SourceFunctionSource"]
+
+_log = logging.getLogger(__name__)
+
+
+class SourceFunctionSource(Source):
+    """What a `SourceFunction` emits. Each run works on a copy of the function, as subtasks do.
+
+    >>> class Numbers(SourceFunction):
+    ...     def run(self, ctx):
+    ...         for number in range(3):
+    ...             ctx.collect(number)
+    ...
+    ...     def cancel(self):
+    ...         pass
+    >>> source = SourceFunctionSource(Numbers()).create_enumerator(1)
+    >>> source.restored({})
+    >>> (split,) = source.discover()
+    >>> source.join()
+    >>> source.fetch(split, 0, 3)
+    [0, 1, 2]
+    """
+
+    def __init__(
+        self, function: SourceFunction, name: str | None = None, *, buffer_size: int = CAPACITY
+    ) -> None:
+        if not isinstance(function, SourceFunction):
+            raise InvalidArgument("this is not a SourceFunction", got=type(function).__name__)
+        if buffer_size < 1:
+            raise InvalidArgument("the buffer must hold 1 record or more", got=buffer_size)
+        self._function = function
+        self._name = name or type(function).__name__
+        self._buffer_size = buffer_size
+
+    def boundedness(self) -> Boundedness:
+        """Unbounded: nobody knows whether `run` will return."""
+        return Boundedness.CONTINUOUS_UNBOUNDED
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """A thread with a copy of the function."""
+        try:
+            copy: SourceFunction = cloudpickle.loads(cloudpickle.dumps(self._function))
+        except Exception as error:
+            raise FunctionNotSerializable(
+                f"the source function '{self._name}' cannot be copied: {error}",
+                hint="create locks, connections and files in run(), not in __init__()",
+            ) from error
+        return _FunctionThread(copy, self._name, self._buffer_size)
+
+    def create_reader(self) -> SourceReader:
+        """Nothing: records come with their epoch."""
+        return DriverOnlyReader()
+
+    def max_parallelism(self) -> int:
+        """One: the function runs once."""
+        return 1
+
+
+class _FunctionThread(BufferedEnumerator):
+    def __init__(self, function: SourceFunction, name: str, capacity: int) -> None:
+        super().__init__("function", capacity)
+        self._function = function
+        self._name = name
+
+    def run(self) -> None:
+        self._function.open(RuntimeContext(self._name, 0, 1, 1))
+        try:
+            self._function.run(_Context(self))
+        finally:
+            self._function.close()
+
+    def failure(self, error: Exception) -> SourceError:
+        # The first frames are this module's.
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+        frames = [frame for frame in own if not frame.filename.endswith("connectors/buffered.py")]
+        text = traceback.format_list(frames) + traceback.format_exception_only(error)
+        return SourceError(
+            f"the source function '{self._name}' raised {type(error).__name__}: {error}",
+            traceback="".join(text),
+        )
+
+    def close(self) -> None:
+        try:
+            self._function.cancel()
+        except Exception:  # noqa: BLE001  # the thread is stopped all the same
+            _log.warning("cancel() of the source function '%s' raised", self._name, exc_info=True)
+        super().close()
+
+
+class _Context(SourceFunction.SourceContext):
+    def __init__(self, thread: _FunctionThread) -> None:
+        self._thread = thread
+
+    def collect(self, element: Any) -> None:
+        self._thread.emit(element)
+
+    def is_running(self) -> bool:
+        return not self._thread.closing

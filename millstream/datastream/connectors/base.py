@@ -1,0 +1,16 @@
+"""What a source and a sink of your own are made of (PyFlink's `connectors.base`)."""
+
+from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+
+__all__ = [
+    "Boundedness",
+    "Committer",
+    "DeliveryGuarantee",
+    "Sink",
+    "SinkWriter",
+    "Source",
+    "SourceReader",
+    "SplitEnumerator",
+    "WriterContext",
+]

@@ -1,0 +1,5 @@
+"""Lines from a TCP connection (Flink's `socketTextStream`)."""
+
+from millstream.connectors.socket import SocketTextSource
+
+__all__ = ["SocketTextSource"]

@@ -1,0 +1,5 @@
+"""Spark writers as sinks."""
+
+from millstream.connectors.spark import SparkSink
+
+__all__ = ["SparkSink"]

@@ -1,0 +1,54 @@
+"""A line on the terminal while a job runs: epoch, records, records a second, lag."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millstream.runtime.run import JobRun
+
+__all__ = ["describe", "progress_of"]
+
+
+def describe(run: JobRun) -> str:
+    """What a job is doing, in one line."""
+    metrics = run.metrics
+    name = run.job.settings.name
+    if metrics is None or metrics.epoch < 0:
+        return f"{name}: starting"
+    text = (
+        f"{name}: epoch {metrics.epoch}, {metrics.records:,} records, "
+        f"{metrics.records_per_second:,.0f}/s"
+    )
+    return f"{text}, lag {metrics.backlog:,}" if metrics.backlog else text
+
+
+@contextmanager
+def progress_of(run: JobRun) -> Iterator[None]:
+    """Show progress on standard error while the block runs; nothing if that is not a terminal."""
+    setting = run.job.settings.progress
+    if setting == "false" or (setting == "auto" and not sys.stderr.isatty()):
+        yield
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    stop = threading.Event()
+    with console.status(describe(run)) as status:
+
+        def update() -> None:
+            while not stop.wait(0.2):
+                status.update(describe(run))
+
+        thread = threading.Thread(target=update, name="millstream-progress", daemon=True)
+        thread.start()
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+    console.print(f"{describe(run)}, {time.monotonic() - started:.1f} s", highlight=False)

@@ -1,0 +1,62 @@
+"""When the next epoch begins and what it reads (the timer half of Flink's `CheckpointCoordinator`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from millstream.runtime.job import Job
+from millstream.runtime.sources import Offset, SourceCoordinator, SubtaskRanges
+
+__all__ = ["EpochPlanner"]
+
+_POLL = 0.005
+
+
+class EpochPlanner:
+    """Plans one epoch after the other, on the driver.
+
+    With a checkpoint interval, epochs begin that far apart, or as soon as the last one is done if it took longer.
+    Without, an epoch begins as soon as there is something to read.
+    """
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        settings = job.settings
+        self._sources = SourceCoordinator(
+            job.split_sources, settings.epoch_interval, fixed=settings.epoch_records
+        )
+        self._everything = job.one_epoch
+        self._has_sources = bool(job.split_sources)
+        self._clock = clock
+        self._pause = settings.checkpoint_interval or 0.0
+        self._started: float | None = None
+        self.offset: Offset = self._sources.initial()
+        self._end: Offset = self.offset
+
+    def plan(self, stop: threading.Event) -> list[SubtaskRanges] | None:
+        """Wait until an epoch is due and there is something to read; None once `stop` is set."""
+        while not stop.is_set():
+            now = self._clock()
+            wait = 0.0 if self._started is None else self._started + self._pause - now
+            if wait > 0:
+                stop.wait(min(wait, 0.05))
+                continue
+            self._end = self._sources.next(self.offset, everything=self._everything)
+            nothing = self._started is None and self._sources.ended(self._end)
+            if self._end != self.offset or nothing or not self._has_sources:
+                self._started = now
+                return self._sources.ranges(self.offset, self._end)
+            stop.wait(_POLL)
+        return None
+
+    def done(self) -> None:
+        """The epoch that was planned last is complete."""
+        assert self._started is not None
+        self._sources.epoch_took(self._clock() - self._started)
+        self._sources.commit(self._end)
+        self.offset = self._end
+
+    def close(self) -> None:
+        """Let go of files, sockets and threads."""
+        self._sources.close()

@@ -1,0 +1,60 @@
+"""How the driver tells the tasks of an epoch what to read: one small file per subtask that has something to read.
+
+The frame of a job is built once, so nothing that changes from epoch to epoch can be part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cloudpickle
+
+from millstream.checkpoint.storage import Storage, open_storage
+from millstream.runtime.job import JobSpec
+from millstream.runtime.sources import SourceSpec, SubtaskRanges
+
+__all__ = ["WorkFiles", "read_work"]
+
+
+def _name(epoch: int, number: int, slots: int) -> str:
+    return f"work/{epoch:012d}-{number % slots}"
+
+
+def slot_count(job: JobSpec) -> int:
+    """How many tasks level 0 has for split-based sources."""
+    return sum(vertex.parallelism for vertex in job.levels[0].vertices if vertex.splits)
+
+
+def read_work(job: JobSpec, epoch: int, number: int) -> bytes | None:
+    """In a worker: what the task with this number reads, None if nothing."""
+    try:
+        return open_storage(job.state_dir).read(_name(epoch, number, slot_count(job)))
+    except FileNotFoundError:
+        return None
+
+
+class WorkFiles:
+    """On the driver: writes an epoch's files before it runs, removes them after."""
+
+    def __init__(self, job: JobSpec, sources: Sequence[SourceSpec]) -> None:
+        self._storage: Storage = open_storage(job.state_dir)
+        self._slots = slot_count(job)
+        self._first: dict[int, int] = {}
+        count = 0
+        for source in sources:
+            self._first[source.node] = count
+            count += source.parallelism
+        self._names: list[str] = []
+
+    def write(self, epoch: int, works: Sequence[SubtaskRanges]) -> None:
+        """Hand out an epoch's reading."""
+        self._names = []
+        for work in works:
+            name = _name(epoch, self._first[work.node] + work.subtask, self._slots)
+            self._names.append(name)
+            self._storage.write(name, cloudpickle.dumps(work))
+
+    def remove(self) -> None:
+        """The epoch is complete."""
+        for name in self._names:
+            self._storage.delete(name)

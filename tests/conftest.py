@@ -1,0 +1,21 @@
+"""Settings of all tests: Hypothesis draws the same examples each time, unless it is asked for more.
+
+`MILLSTREAM_EXAMPLES=2000` draws that many, new ones in each run; a failure prints how to repeat it.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_examples = os.environ.get("MILLSTREAM_EXAMPLES")
+
+# No deadline: the machines that run the tests are shared, and one slow example proves nothing.
+settings.register_profile(
+    "millstream",
+    deadline=None,
+    derandomize=_examples is None,
+    max_examples=int(_examples or 100),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("millstream")

@@ -1,0 +1,88 @@
+"""What tests of whole programs share: environments without Spark, and a sink that keeps records."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from millstream.common.configuration import Configuration
+from millstream.common.functions import RuntimeContext, SinkFunction
+from millstream.datastream import DataStream, StreamExecutionEnvironment
+
+_numbers = itertools.count()
+_kept: dict[int, list[tuple[int, Any]]] = {}
+
+
+def environment(
+    parallelism: int = 1, epoch: int | None = None, **options: Any
+) -> StreamExecutionEnvironment:
+    """An in-process environment; `epoch` cuts the input into epochs of so many records.
+
+    Other options are given with `__` for a dot and `_` for a hyphen.
+    """
+    configuration = Configuration()
+    configuration.set_string("execution.target", "in-process")
+    configuration.set_integer("parallelism.default", parallelism)
+    if epoch is not None:
+        configuration.set_integer("millstream.epoch.records", epoch)
+    for name, value in options.items():
+        configuration.set_string(name.replace("__", ".").replace("_", "-"), str(value))
+    return StreamExecutionEnvironment.get_execution_environment(configuration)
+
+
+def collect(stream: DataStream) -> list[Any]:
+    """Run the program; the records of one stream."""
+    return list(stream.execute_and_collect())
+
+
+class Keep(SinkFunction):
+    """Keeps what it gets, with the subtask's number. Functions are copied, this module is not."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._subtask = runtime_context.get_index_of_this_subtask()
+
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
+        _kept[self._number].append((self._subtask, value))
+
+
+class Kept:
+    """The records of several streams of one program."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def add(self, name: str, stream: DataStream, parallelism: int | None = None) -> None:
+        """Keep the records of a stream under a name."""
+        self._numbers[name] = number = next(_numbers)
+        _kept[number] = []
+        sink = stream.add_sink(Keep(number)).name(name)
+        if parallelism is not None:
+            sink.set_parallelism(parallelism)
+
+    def values(self, name: str) -> list[Any]:
+        """What came, each subtask's records in their order."""
+        return [value for _, value in _kept[self._numbers[name]]]
+
+    def with_subtask(self, name: str) -> list[tuple[int, Any]]:
+        """What came and where."""
+        return list(_kept[self._numbers[name]])
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        for number in self._numbers.values():
+            del _kept[number]
+
+
+@contextmanager
+def keeping() -> Iterator[Kept]:
+    """A place for records that is emptied afterwards."""
+    kept = Kept()
+    try:
+        yield kept
+    finally:
+        kept.forget()
