@@ -43,8 +43,9 @@ class EpochPlanner:
                 stop.wait(min(wait, 0.05))
                 continue
             self._end = self._sources.next(self.offset, everything=self._everything)
-            nothing = self._started is None and self._sources.ended(self._end)
-            if self._end != self.offset or nothing or not self._has_sources:
+            # A source may learn of its end only after its last record: that is an epoch too.
+            ended = self._sources.ended(self._end)
+            if self._end != self.offset or ended or not self._has_sources:
                 self._started = now
                 return self._sources.ranges(self.offset, self._end)
             stop.wait(_POLL)

@@ -78,8 +78,9 @@ class SourceCoordinator:
     def _enumerator(self, name: str, positions: dict[str, int]) -> SplitEnumerator:
         if name not in self._enumerators:
             spec = self._specs[name]
-            enumerator = spec.source.create_enumerator(spec.parallelism)
-            enumerator.restored(dict(positions))
+            with _naming(spec):
+                enumerator = spec.source.create_enumerator(spec.parallelism)
+                enumerator.restored(dict(positions))
             self._enumerators[name] = enumerator
         return self._enumerators[name]
 
@@ -159,7 +160,7 @@ class SourceCoordinator:
 
     def ranges(self, start: Offset, end: Offset) -> list[SubtaskRanges]:
         """The reading that an epoch consists of, per subtask."""
-        result = []
+        result: list[SubtaskRanges] = []
         ended = self.ended(end)
         for name, positions in end.items():
             spec = self._specs[name]
@@ -167,12 +168,12 @@ class SourceCoordinator:
             before = start.get(name, {})
             by_subtask: dict[int, list[SplitRange]] = {}
             for channel, (split, stop) in enumerate(positions.items()):
-                begin = before.get(split, enumerator.start(split))
-                if begin == stop:
-                    continue
-                finished = stop < 0
-                stop = ~stop if finished else stop
                 with _naming(spec, split):
+                    begin = before[split] if split in before else enumerator.start(split)
+                    if begin == stop:
+                        continue
+                    finished = stop < 0
+                    stop = ~stop if finished else stop
                     records = enumerator.fetch(split, begin, stop)
                     backlog = 0 if finished else enumerator.available(split, stop) - stop
                 progress = SplitProgress(spec.node, split, begin, stop, finished, max(0, backlog))
@@ -192,16 +193,17 @@ class SourceCoordinator:
         for name, positions in offset.items():
             enumerator = self._enumerator(name, positions)
             for split, position in positions.items():
-                enumerator.commit(split, ~position if position < 0 else position)
+                with _naming(self._specs[name], split):
+                    enumerator.commit(split, ~position if position < 0 else position)
 
     def ended(self, offset: Offset) -> bool:
         """True if nothing will ever come after `offset`."""
-        for name in self._specs:
+        for name, spec in self._specs.items():
             positions = offset.get(name, {})
             enumerator = self._enumerator(name, positions)
-            if not enumerator.exhausted() or not set(enumerator.discover()) <= positions.keys():
-                return False
-            if any(position >= 0 for position in positions.values()):
+            with _naming(spec):
+                more = not enumerator.exhausted() or set(enumerator.discover()) - positions.keys()
+            if more or any(position >= 0 for position in positions.values()):
                 return False
         return True
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
 
-__all__ = ["job_session"]
+__all__ = ["job_session", "make_session"]
 
 _CONTEXT = {
     "spark.master": "local[*]",
@@ -51,7 +51,7 @@ _PLAN = {
 def job_session(options: Mapping[str, str]) -> SparkSession:
     """A session for one job."""
     active = SparkSession.getActiveSession()
-    base = active if active is not None else _make(options)
+    base = active if active is not None else make_session(options)
     session = base.newSession()
     for key, value in _PLAN.items():
         session.conf.set(key, options.get(key, value))
@@ -59,7 +59,8 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
     return session
 
 
-def _make(options: Mapping[str, str]) -> SparkSession:
+def make_session(options: Mapping[str, str]) -> SparkSession:
+    """Start Spark, or join the session of this process."""
     _require_java()
     # Without this Spark starts whatever `python3` is on the PATH for its workers.
     os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))

@@ -1,0 +1,43 @@
+"""One Spark session for all tests of this folder that run in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
+
+# Workers import test modules by the names that pytest gives them.
+ROOT = str(Path(__file__).parents[2])
+if ROOT not in sys.path:
+    sys.path.append(ROOT)
+
+MakeEnv = Callable[..., StreamExecutionEnvironment]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    from millstream.spark.session import make_session
+
+    session = make_session({"spark.master": "local[2]"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def make_env(spark: object) -> MakeEnv:
+    """Makes environments; keyword arguments are configuration with _ for the dots."""
+
+    def make(
+        target: str = "spark", parallelism: int = 2, options: dict[str, str] | None = None
+    ) -> StreamExecutionEnvironment:
+        config = Configuration.from_dict({"execution.target": target, **(options or {})})
+        return StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(
+            parallelism
+        )
+
+    return make
