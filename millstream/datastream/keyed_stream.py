@@ -110,8 +110,13 @@ class KeyedStream(DataStream):
         return self._rolling("max_by", position_to_max_by)
 
     def _rolling(self, kind: str, field: int | str) -> DataStream:
-        if isinstance(field, bool) or not isinstance(field, int | str) or field == -1:
-            raise InvalidArgument(f"{kind} needs a field's position or name", got=repr(field))
+        if (
+            isinstance(field, bool)
+            or not isinstance(field, int | str)
+            or (isinstance(field, int) and field < 0)
+        ):
+            msg = f"{kind} needs a field's position or name"
+            raise InvalidArgument(msg, got=repr(field), hint="positions count from 0")
         names = getattr(self._transformation.output_type, "get_field_names", lambda: None)()
         if isinstance(field, str) and names is not None and field not in names:
             raise InvalidArgument(f"{kind}: there is no field {field!r}", fields=", ".join(names))

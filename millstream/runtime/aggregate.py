@@ -21,7 +21,7 @@ from millstream.runtime.state import MISSING
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
-__all__ = ["compile_reduce", "compile_rolling", "isolate"]
+__all__ = ["compile_reduce", "compile_rolling", "isolate", "misfit"]
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex})
 _all_atomic = _ATOMIC.issuperset
@@ -51,17 +51,21 @@ def _emit_lookup(
     return canon, so_far, code.bind(table.changes, "changes")
 
 
+def _copy_of(read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Reads copies: whoever changes what it is given must not change the version before this epoch."""
+
+    def copy(key: Any, missing: Any) -> Any:
+        value = read(key, missing)
+        return value if value is missing else isolate(value)
+
+    return copy
+
+
 def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, index: int) -> None:
     """The user's function folds each record into its key's value, which is emitted."""
     code = b.code
-    before = b.table(node, "reduce").base.get
-
-    def copy_before(key: Any, missing: Any) -> Any:
-        # The function may change its first argument: the version before this epoch must not see that.
-        value = before(key, missing)
-        return value if value is missing else isolate(value)
-
-    canon, so_far, changes = _emit_lookup(b, node, op.key, v, "reduce", copy_before)
+    before = _copy_of(b.table(node, "reduce").base.get)
+    canon, so_far, changes = _emit_lookup(b, node, op.key, v, "reduce", before)
     function = b.bind_function(node, op.function, "reduce", "reduce")
     out = code.fresh()
     with code.block(f"if {so_far} is {code.bind(MISSING, 'MISSING')}:"):
@@ -73,24 +77,65 @@ def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, inde
 
 
 def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, index: int) -> None:
-    """One field is aggregated; the others stay those of the first record (rule 46)."""
+    """One field is aggregated; the others stay those of the first record (rule 46).
+
+    What is emitted is also the state. Only where a user's function of the same chain gets it, and so might
+    change it, the state is a copy (rule 45).
+    """
     code = b.code
-    before = b.table(node, op.kind).base.get
+    shared = b.reaches_user_code(node)
+    read = b.table(node, op.kind).base.get
+    before = _copy_of(read) if shared else read
     canon, so_far, changes = _emit_lookup(b, node, op.key, v, op.kind, before)
+    kept = f"{code.bind(isolate, 'isolate')}({{}})" if shared else "{}"
     out = code.fresh()
     with code.block(f"if {so_far} is {code.bind(MISSING, 'MISSING')}:"):
-        code.line(f"{out} = {code.bind(isolate, 'isolate')}({v})")
-        code.line(f"{code.bind(_checker(op, node), 'check')}({out})")
+        code.line(f"{code.bind(_checker(op, node), 'check')}({v})")
+        code.line(f"{out} = {v}")
+        code.line(f"{changes}[{canon}] = {kept.format(out)}")
     combine = code.bind(_combiner(op), "combine")
     if op.kind == "sum" and op.field == 1:
         # The word count: (key, number) needs no call at all.
         fast = f"type({so_far}) is tuple and len({so_far}) == 2 and type({v}) is tuple"
+        if shared:
+            fast += f" and type({so_far}[0]) is str and type({so_far}[1]) is int"
         with code.block(f"elif {fast}:"):
-            code.line(f"{out} = ({so_far}[0], {so_far}[1] + {v}[1])")
+            code.line(f"{out} = {changes}[{canon}] = ({so_far}[0], {so_far}[1] + {v}[1])")
     with code.block("else:"):
         code.line(f"{out} = {combine}({so_far}, {v})")
-    code.line(f"{changes}[{canon}] = {out}")
+        code.line(f"{changes}[{canon}] = {kept.format(out)}")
     b.emit(node, out)
+
+
+def misfit(op: RollingOp, name: str, value: Any, error: Exception | None = None) -> TypeMismatchError:
+    """The error for a record that cannot be aggregated."""
+    call = f"{op.kind}({op.field!r}) on '{name}'"
+    try:
+        found = _reader(op.field)(value)
+    except Exception:
+        wanted = None
+        if isinstance(op.field, int):
+            fields = len(value) if isinstance(value, tuple | list | Row) else 1
+            wanted = f"a position from 0 to {fields - 1}" if fields > 1 else "position 0"
+        return TypeMismatchError(
+            f"{call}: the record has no field {op.field!r}",
+            operator=name,
+            wanted=wanted,
+            hint="name a field that every record has, or filter out records without it",
+        )
+    if error is None:
+        return TypeMismatchError(
+            f"{call} needs a number",
+            operator=name,
+            found=type(found).__name__,
+            hint="turn the field into a number first, for example with map",
+        )
+    return TypeMismatchError(
+        f"{call} cannot combine the record with the value so far",
+        operator=name,
+        cause=f"{type(error).__name__}: {error}",
+        hint=f"make field {op.field!r} of the same type in every record of a key",
+    )
 
 
 def _reader(field: int | str) -> Callable[[Any], Any]:
@@ -98,7 +143,11 @@ def _reader(field: int | str) -> Callable[[Any], Any]:
         return field_getter(field)
 
     def at(value: Any) -> Any:
-        return value[field] if isinstance(value, tuple | list | Row) else value
+        if isinstance(value, tuple | list | Row):
+            return value[field]
+        if field == 0:
+            return value
+        raise IndexError(field)
 
     return at
 
@@ -109,7 +158,7 @@ def _replacer(field: int | str) -> Callable[[Any, Any], Any]:
     def replace(value: Any, new: Any) -> Any:
         if type(value) is tuple:
             return (*value[:field], new, *value[field + 1 :])  # type: ignore[operator,misc]
-        if isinstance(value, Row | list | dict):
+        if isinstance(value, Row | list) or (isinstance(value, dict) and isinstance(field, str)):
             copy = pickle.loads(dumps(value))
             copy[field] = new
             return copy
@@ -119,7 +168,8 @@ def _replacer(field: int | str) -> Callable[[Any, Any], Any]:
             return value._replace(**{name: new})  # type: ignore[attr-defined]
         if isinstance(field, str):
             copy = pickle.loads(dumps(value))
-            setattr(copy, field, new)
+            # Not setattr: the copy is ours, and a frozen dataclass would refuse.
+            object.__setattr__(copy, field, new)
             return copy
         return new
 
@@ -140,27 +190,27 @@ def _combiner(op: RollingOp) -> Callable[[Any, Any], Any]:
                 replace(so_far, read(value)) if read(value) > read(so_far) else so_far
             )
         case "min_by":
-            return lambda so_far, value: isolate(value) if read(value) < read(so_far) else so_far
+            return lambda so_far, value: value if read(value) < read(so_far) else so_far
         case "max_by":
-            return lambda so_far, value: isolate(value) if read(value) > read(so_far) else so_far
+            return lambda so_far, value: value if read(value) > read(so_far) else so_far
     raise AssertionError(op.kind)
 
 
 def _checker(op: RollingOp, node: StreamNode) -> Callable[[Any], None]:
-    """Looks at each key's first record: the field must be there, and a scalar has only field 0."""
+    """Looks at each key's first record: the field must be there, and be a number to be summed up."""
+    read = _reader(op.field)
 
     def check(value: Any) -> None:
-        record = isinstance(value, tuple | list | Row)
-        if isinstance(op.field, int) and (
-            not (0 <= op.field < len(value)) if record else op.field != 0
-        ):
-            msg = f"{op.kind}({op.field}) on '{node.name}': the record has no such field"
-            wanted = f"a position from 0 to {len(value) - 1}" if record else "position 0"
-            raise TypeMismatchError(msg, operator=node.name, wanted=wanted)
-        if op.kind == "sum" and isinstance(_reader(op.field)(value), str | bytes | list | tuple):
-            msg = f"sum({op.field!r}) on '{node.name}' needs a number"
-            raise TypeMismatchError(
-                msg, operator=node.name, found=type(_reader(op.field)(value)).__name__
-            )
+        try:
+            found = read(value)
+        except (LookupError, AttributeError) as error:
+            raise misfit(op, node.name, value, error) from error
+        if op.kind == "sum":
+            try:
+                fits = not isinstance(found + found, str | bytes | bytearray | list | tuple)
+            except TypeError:
+                fits = False
+            if not fits:
+                raise misfit(op, node.name, value)
 
     return check

@@ -23,7 +23,7 @@ from typing import Any
 from millstream.common.functions import Function, RuntimeContext
 from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
-from millstream.graph.operators import FilterOp
+from millstream.graph.operators import CollectOp, FilterOp, PrintOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
@@ -130,10 +130,14 @@ class ChainBuilder:
     def bind_function(self, node: StreamNode, function: Any, method: str, hint: str) -> str:
         """Bind a user's function, given as an object with `method` or as a plain callable."""
         if isinstance(function, Function):
-            if all(function is not known for _, known in self.functions):
-                self.functions.append((node, function))
+            self.opens(node, function)
             return self.code.bind(getattr(function, method), hint)
         return self.code.bind(function, hint)
+
+    def opens(self, node: StreamNode, function: Function) -> None:
+        """Have a function opened before the first record and closed after the last."""
+        if all(function is not known for _, known in self.functions):
+            self.functions.append((node, function))
 
     def table(self, node: StreamNode, name: str) -> KeyedTable:
         """A keyed state of a node."""
@@ -196,6 +200,11 @@ class ChainBuilder:
         """The side outputs of a node that somebody reads."""
         pairs = [*self._children, *self._edges]
         return sorted({tag for node_id, tag in pairs if node_id == node.id and tag is not None})
+
+    def reaches_user_code(self, node: StreamNode) -> bool:
+        """True if a function of the same chain gets the node's records as they are, not as bytes."""
+        children = self._children.get((node.id, None), [])
+        return any(not isinstance(child.operator, PrintOp | CollectOp) for child in children)
 
     def append(self, writer: EdgeWriter, index: int, expression: str) -> None:
         """Append to a fixed target's list."""

@@ -124,7 +124,10 @@ def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: 
     code = builder.code
     key = emit_key(builder, node, edge.partitioning.key, variable)
     partitioner = edge.partitioning.partitioner
-    choose = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
+    choose = partitioner
+    if isinstance(partitioner, Partitioner):
+        choose = partitioner.partition
+        builder.opens(node, partitioner)
     count = edge.target_parallelism
     name = node.name
 
@@ -148,7 +151,7 @@ def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: 
 def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
     """Write the lines that take the key out of `variable`; the name of its variable."""
     code = builder.code
-    builder.at(node, variable, "key")
+    builder.at(node, variable, "key" if key.field is None else f"key {key.field!r}")
     name = code.fresh("k")
     if isinstance(key.field, int):
         code.line(f"{name} = {variable}[{key.field}]")

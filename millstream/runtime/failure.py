@@ -7,8 +7,10 @@ records flow.
 
 from __future__ import annotations
 
+import re
 import traceback
-from types import FrameType, TracebackType
+from pathlib import Path
+from types import BuiltinFunctionType, FrameType, TracebackType
 from typing import Any
 
 from millstream.errors import (
@@ -19,15 +21,23 @@ from millstream.errors import (
     SourceError,
     UserFunctionError,
 )
-from millstream.graph.operators import SinkFunctionOp, SinkOp
+from millstream.graph.operators import (
+    FlatMapOp,
+    MapOp,
+    Operator,
+    RollingOp,
+    SinkFunctionOp,
+    SinkOp,
+)
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.aggregate import misfit
 from millstream.runtime.chain import Chain
 from millstream.runtime.code import Location
 from millstream.runtime.text import shorten
 
 __all__ = ["explain", "explain_call", "explain_source"]
 
-_OWN = ("millstream/runtime/", "millstream/common/", "millstream/connectors/")
+_PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
 def explain(error: Exception, chain: Chain, remaining: int | None, position: str) -> MillstreamError:
@@ -41,26 +51,38 @@ def explain(error: Exception, chain: Chain, remaining: int | None, position: str
         return _unlocated(error, chain)
     node = chain.nodes[location.node]
     record = frame.f_locals.get(location.variable, "<not kept>")
-    where = position.format(index="?" if remaining is None else remaining)
+    where = position.replace("{index}", "?" if remaining is None else str(remaining))
+    if (
+        isinstance(node.operator, RollingOp)
+        and location.role == "run"
+        and isinstance(error, TypeError | LookupError | AttributeError)
+        and not _user_frames(below)
+    ):
+        error = misfit(node.operator, node.name, record, error)
     if isinstance(error, MillstreamError):
         # Errors of our own say what failed; add who and where.
         facts: dict[str, Any] = {"operator": node.name, **error.evidence}
         facts.setdefault("record", shorten(record))
         facts["declared_at"] = node.declared_at
         facts["position"] = where
-        return type(error)(error.what, hint=error.hint, **facts)
+        hint = error.hint
+        if hint is None and location.role == "type":
+            hint = "return what the operator's output_type says, or change the output_type"
+        return type(error)(error.what, hint=hint, **facts)
     return _by_role(error, location, node, below, shorten(record), where)
 
 
 def explain_call(error: Exception, node: StreamNode, call: str) -> MillstreamError:
     """The error for `open`, `close` and other calls that have no record."""
-    if isinstance(error, MillstreamError):
-        return type(error)(error.what, hint=error.hint, operator=node.name, **error.evidence)
     below = error.__traceback__.tb_next if error.__traceback__ else None
-    return UserFunctionError(
+    facts: dict[str, Any] = {"operator": node.name, "line": _user_line(below)}
+    if isinstance(error, MillstreamError):
+        facts |= {"declared_at": node.declared_at, **error.evidence}
+        return type(error)(error.what, hint=error.hint, **facts)
+    kind = SinkError if isinstance(node.operator, SinkFunctionOp | SinkOp) else UserFunctionError
+    return kind(
         f"{call} of '{node.name}' raised {type(error).__name__}: {error}",
-        operator=node.name,
-        line=_user_line(below),
+        **facts,
         declared_at=node.declared_at,
         traceback=_user_traceback(error, below),
     )
@@ -69,7 +91,8 @@ def explain_call(error: Exception, node: StreamNode, call: str) -> MillstreamErr
 def explain_source(error: Exception, node: StreamNode, position: str) -> MillstreamError:
     """The error for a source that cannot be read."""
     if isinstance(error, MillstreamError):
-        return type(error)(error.what, hint=error.hint, source=node.name, **error.evidence)
+        facts = {"source": node.name, "position": position, **error.evidence}
+        return type(error)(error.what, hint=error.hint, **facts)
     below = error.__traceback__.tb_next if error.__traceback__ else None
     return SourceError(
         f"the source '{node.name}' raised {type(error).__name__}: {error}",
@@ -97,8 +120,14 @@ def _by_role(
         "traceback": _user_traceback(error, below),
     }
     raised = f"raised {type(error).__name__}: {error}"
+    returned = _not_iterable(error, node.operator) if below is None else None
+    role, _, field = location.role.partition(" ")
     kind: type[JobError]
-    match location.role:
+    match role:
+        case "key" if field:
+            kind = KeySelectorError
+            what = f"the record after '{node.name}' has no key {field}: {type(error).__name__}: {error}"
+            evidence["hint"] = "key_by with a name or a position needs that field in every record"
         case "key":
             kind, what = KeySelectorError, f"the key selector after '{node.name}' {raised}"
             evidence["hint"] = "the selector must give a key for every record; filter out those without one"
@@ -106,11 +135,27 @@ def _by_role(
             kind, what = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
         case _ if isinstance(node.operator, SinkFunctionOp | SinkOp):
             kind, what = SinkError, f"the sink '{node.name}' {raised}"
+        case _ if returned is not None:
+            kind = UserFunctionError
+            what = f"the function of '{node.name}' returned {returned}, which is not iterable"
+            evidence["hint"] = (
+                "flat_map must return an iterable: a list or a generator, [] for no records"
+                if isinstance(node.operator, FlatMapOp)
+                else "yield the records, or return a list of them, or None for no records"
+            )
         case _:
             kind, what = UserFunctionError, f"the function of '{node.name}' {raised}"
-            if isinstance(error, TypeError) and below is None and "not iterable" in str(error):
-                evidence["hint"] = "flat_map must return an iterable: a list, a generator, not a single value"
     return kind(what, **evidence)
+
+
+def _not_iterable(error: Exception, operator: Operator) -> str | None:
+    """The type of a result that could not be iterated over; None if the error is another one."""
+    found = re.fullmatch(r"'(.+)' object is not iterable", str(error))
+    function = operator.user_function
+    # A builtin leaves no trace when it raises, so the error may be its own.
+    if found is None or isinstance(operator, MapOp) or not isinstance(error, TypeError):
+        return None
+    return None if isinstance(function, type | BuiltinFunctionType) else found.group(1)
 
 
 def _unlocated(error: Exception, chain: Chain) -> MillstreamError:
@@ -134,7 +179,7 @@ def _generated_frame(
 
 def _user_frames(below: TracebackType | None) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(below)
-    return [frame for frame in frames if not any(own in frame.filename for own in _OWN)]
+    return [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
 
 
 def _user_line(below: TracebackType | None) -> str | None:

@@ -1,0 +1,203 @@
+"""Each source and sink once on real Spark."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.common import Encoder, Row, Types, WatermarkStrategy
+from millstream.datastream import SourceFunction
+from millstream.datastream.connectors.datagen import DataGeneratorSource, seeded
+from millstream.datastream.connectors.file_system import (
+    BucketAssigner,
+    FileSink,
+    FileSource,
+    StreamFormat,
+)
+from millstream.datastream.connectors.number_seq import NumberSequenceSource
+from millstream.datastream.connectors.spark import SparkSink
+from millstream.errors import SourceNotFound, UnsupportedOperation
+
+pytestmark = pytest.mark.spark
+NONE = WatermarkStrategy.no_watermarks()
+
+
+def take(stream: Any, count: int) -> list[Any]:
+    return stream.execute_and_collect(limit=count)
+
+
+def test_number_sequence(make_env: Any) -> None:
+    stream = make_env().from_source(NumberSequenceSource(1, 1000), NONE, "numbers")
+    assert sorted(stream.execute_and_collect()) == list(range(1, 1001))
+
+
+def test_generator_is_a_function_of_the_event_number(make_env: Any) -> None:
+    def event(n: int, rng: Any) -> tuple[int, float]:
+        return n, rng.random()
+
+    make = seeded(event, seed=7)
+    for rate in (None, 5_000.0):
+        source = DataGeneratorSource(make, 2_000, rate)
+        got = sorted(make_env().from_source(source, NONE, "events").execute_and_collect())
+        assert got == [make(n) for n in range(2_000)]
+
+
+def test_an_empty_collection_ends(make_env: Any) -> None:
+    assert list(make_env().from_collection([]).map(str).execute_and_collect()) == []
+    options = {"millstream.epoch.records": "5"}
+    assert list(make_env(options=options).from_collection([]).execute_and_collect()) == []
+
+
+def test_static_files(make_env: Any, tmp_path: Path) -> None:
+    for i in range(5):
+        (tmp_path / f"{i}.txt").write_text("".join(f"file {i} line {n}\n" for n in range(50)))
+    source = FileSource.for_record_stream_format(
+        StreamFormat.text_line_format(), str(tmp_path)
+    ).build()
+    got = sorted(make_env().from_source(source, NONE, "files").execute_and_collect())
+    assert got == sorted(f"file {i} line {n}" for i in range(5) for n in range(50))
+
+
+def test_watched_folder(make_env: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first\n")
+    source = (
+        FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
+        .monitor_continuously(100)
+        .build()
+    )
+    got = []
+    with make_env().from_source(source, NONE, "folder").execute_and_collect() as results:
+        got.append(next(results))
+        (tmp_path / ".b").write_text("second\nthird\n")
+        (tmp_path / ".b").rename(tmp_path / "b.txt")
+        got += [next(results), next(results)]
+    assert got == ["first", "second", "third"]
+
+
+def test_a_missing_file_is_named(make_env: Any, tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), missing).build()
+    with pytest.raises(SourceNotFound, match="nowhere"):
+        list(make_env().from_source(source, NONE, "files").execute_and_collect())
+
+
+def test_socket(make_env: Any) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            for i in range(100):
+                connection.sendall(f"line {i}\n".encode())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    lines = make_env().socket_text_stream("127.0.0.1", server.getsockname()[1])
+    # The server closes, so the stream ends by itself.
+    got = sorted(lines.map(str.upper).execute_and_collect())
+    thread.join()
+    server.close()
+    assert got == sorted(f"LINE {i}" for i in range(100))
+
+
+class Ticks(SourceFunction):
+    def __init__(self) -> None:
+        self.running = True
+
+    def run(self, ctx: Any) -> None:
+        n = 0
+        while self.running and ctx.is_running():
+            ctx.collect(n)
+            n += 1
+            time.sleep(0.001)
+
+    def cancel(self) -> None:
+        self.running = False
+
+
+def test_source_function(make_env: Any) -> None:
+    got = take(make_env(parallelism=1).add_source(Ticks(), "ticks").map(lambda n: n * 2), 200)
+    assert got == [2 * n for n in range(200)]
+
+
+def test_batch_frame_in_and_out(make_env: Any, spark: Any) -> None:
+    frame = spark.createDataFrame([(f"k{n % 3}", n) for n in range(60)], "k string, n long")
+    pairs = make_env().from_dataframe(frame).map(
+        lambda row: (row.k, row.n), Types.TUPLE([Types.STRING(), Types.LONG()])
+    )
+    out = pairs.key_by(0).sum(1).to_dataframe()
+    assert out.columns == ["f0", "f1"]
+    best = {row.f0: row.m for row in out.groupBy("f0").agg({"f1": "max"}).toDF("f0", "m").collect()}
+    assert best == {f"k{i}": sum(n for n in range(60) if n % 3 == i) for i in range(3)}
+
+
+def test_rows_of_a_frame_are_named_rows(make_env: Any, spark: Any) -> None:
+    frame = spark.createDataFrame([("a", 1)], "word string, n int")
+    assert list(make_env().from_dataframe(frame).execute_and_collect()) == [Row(word="a", n=1)]
+
+
+def test_streaming_frame_with_spark_writer(make_env: Any, spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.txt").write_text("a\nb\na\n")
+    frame = spark.readStream.text(str(folder))
+    env = make_env()
+    counts = env.from_dataframe(frame).map(lambda row: (row.value, 1)).key_by(0).sum(1)
+    out = str(tmp_path / "out")
+    counts.sink_to(SparkSink(lambda df, epoch: df.write.mode("append").json(out), "w string, n int"))
+    client = env.execute_async()
+    try:
+        wait_for(lambda: _json(spark, out) == [("a", 1), ("a", 2), ("b", 1)], client)
+        (folder / "2.txt").write_text("b\n")
+        wait_for(lambda: _json(spark, out) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)], client)
+    finally:
+        client.cancel()
+
+
+def _json(spark: Any, path: str) -> list[tuple[str, int]]:
+    if not Path(path).exists():
+        return []
+    return sorted((row.w, row.n) for row in spark.read.schema("w string, n int").json(path).collect())
+
+
+def wait_for(condition: Any, client: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        status = client.get_job_status().result()
+        if status.is_terminal_state():
+            client.get_job_execution_result().result()
+        assert time.monotonic() < deadline, f"waited {seconds} s; the job is {status}"
+        time.sleep(0.1)
+
+
+def test_unbounded_state_has_no_frame(make_env: Any) -> None:
+    stream = make_env().from_source(DataGeneratorSource(lambda n: (n % 3, 1)), NONE, "events")
+    with pytest.raises(UnsupportedOperation, match="SparkSink"):
+        stream.key_by(0).sum(1).to_dataframe("k int, n int")
+
+
+def test_part_files_are_hidden_until_their_epoch_commits(make_env: Any, tmp_path: Path) -> None:
+    def fail_late(n: int) -> int:
+        if n == 95:
+            raise ValueError(n)
+        return n
+
+    sink = (
+        FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder())
+        .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+        .build()
+    )
+    env = make_env(parallelism=1, options={"millstream.epoch.records": "10"})
+    env.from_collection(range(100)).map(fail_late).sink_to(sink)
+    with pytest.raises(Exception, match="ValueError: 95"):
+        env.execute()
+    parts = [p for p in (tmp_path / "out").iterdir() if not p.name.startswith(".")]
+    lines = sorted(int(line) for part in parts for line in part.read_text().splitlines())
+    # Nine epochs of ten records are there; nothing of the tenth, although five of its records were fine.
+    assert lines == list(range(90))
+    assert len(parts) == 9
