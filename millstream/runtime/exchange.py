@@ -13,6 +13,7 @@ from millstream.graph.level_plan import Edge
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.inline import subscript_of
 from millstream.runtime.keys import canonical, key_group, subtask_of
 from millstream.runtime.output import EdgeWriter
 
@@ -153,8 +154,9 @@ def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -
     code = builder.code
     builder.at(node, variable, "key" if key.field is None else f"key {key.field!r}")
     name = code.fresh("k")
-    if isinstance(key.field, int):
-        code.line(f"{name} = {variable}[{key.field}]")
+    subscript = key.field if isinstance(key.field, int) else subscript_of(key.selector)
+    if subscript is not None:
+        code.line(f"{name} = {variable}[{subscript!r}]")
     elif key.field is not None:
         code.line(f"{name} = {code.bind(field_getter(key.field), 'field')}({variable})")
     else:
@@ -174,19 +176,10 @@ def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -
 def emit_canonical(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
     """As `emit_key`, then its canonical form: strings and ints are their own."""
     name = emit_key(builder, node, key, variable)
-    emit_canonical_of(builder, name, name)
-    return name
-
-
-def emit_canonical_of(builder: ChainBuilder, key: str, into: str) -> None:
-    """Write the lines that put the canonical form of a key into a variable."""
     code = builder.code
-    kind = code.fresh("c")
-    if key != into:
-        code.line(f"{into} = {key}")
-    code.line(f"{kind} = type({key})")
-    with code.block(f"if {kind} is not str and {kind} is not int:"):
-        code.line(f"{into} = {code.bind(canonical, 'canonical')}({key})")
+    with code.block(f"if type({name}) is not str and type({name}) is not int:"):
+        code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
+    return name
 
 
 def field_getter(field: str) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""Rolling aggregations: their results for every kind of record, and that nobody spoils their state."""
+"""Rolling aggregations: their results for every kind of record, and whose state is whose."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -156,15 +156,13 @@ def test_text_has_an_order_too(kind):
     assert "".join(collect(getattr(keyed, kind)())) == want
 
 
-# -- state is not shared with anybody (rule 45) --------------------------------------------------------
+# -- state is not shared with anybody (rule 45) ----------------------------------------------------
 
 
 def spoil(value):
     """What a careless map does to a record it has been given."""
     before = repr(value)
-    if isinstance(value, list):
-        value[1] = -1000
-    elif isinstance(value, Row):
+    if isinstance(value, list | Row):
         value[1] = -1000
     elif isinstance(value, dict):
         value["price"] = -1000
@@ -269,7 +267,7 @@ def test_isolate_copies_only_what_can_change():
     assert isolate(("a", inner))[1] is not inner
 
 
-# -- what does not fit ---------------------------------------------------------------------------------
+# -- what does not fit -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

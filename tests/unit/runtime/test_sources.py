@@ -91,7 +91,7 @@ def plain(ranges):
     ]
 
 
-# -- admission ---------------------------------------------------------------------------------------
+# -- admission -------------------------------------------------------------------------------------
 
 
 def test_a_job_begins_with_no_split_known():
@@ -170,7 +170,7 @@ def test_a_fixed_size_stays():
     assert sizes(sources, 1_000_000, 3) == [7, 7, 7]
 
 
-# -- splits and their ends ---------------------------------------------------------------------------
+# -- splits and their ends -------------------------------------------------------------------------
 
 
 def test_a_split_found_later_gets_the_next_channel():
@@ -184,7 +184,7 @@ def test_a_split_found_later_gets_the_next_channel():
 
 
 def test_splits_go_round_the_subtasks():
-    sources = coordinate(Splits({c: 1 for c in "abcde"}), parallelism=2)
+    sources = coordinate(Splits(dict.fromkeys("abcde", 1)), parallelism=2)
     ranges = sources.ranges(sources.initial(), sources.next(sources.initial()))
     assert [(one.subtask, [r.channel for r in one.ranges]) for one in ranges] == [
         (0, [0, 2, 4]),
@@ -285,7 +285,7 @@ def test_a_source_without_any_split_ends(exhausted):
     assert plan_all(specs_of([splits], 2), learn) == [[(1, 0, [], True), (1, 1, [], True)]]
 
 
-# -- replay ------------------------------------------------------------------------------------------
+# -- replay ----------------------------------------------------------------------------------------
 
 
 @given(
@@ -315,7 +315,7 @@ def test_replaying_logged_offsets_gives_equal_ranges(lengths, fixed, parallelism
         if sources.ended(offset):
             break
     assert sources.ended(offset)
-    assert not log[-1][2] == []
+    assert log[-1][2] != []
     assert [one[3] for *_, ranges in log for one in ranges].count(True) == parallelism
 
     read = {name: [] for name in splits.lengths}
@@ -367,7 +367,7 @@ def test_close_closes_every_enumerator():
     assert (one.was_closed, two.was_closed) == (True, True)
 
 
-# -- errors ------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_a_source_that_shrinks():

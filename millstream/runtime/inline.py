@@ -1,0 +1,48 @@
+"""Recognizes functions that only take a field, so that generated code can take it without a call.
+
+`lambda pair: pair[0]` is the key selector of most programs, and it runs twice for every record: as a call it costs
+some 45 ns each time, as `v[0]` some 10. A function is recognized by comparing its bytecode with that of the same lambda
+written here, by the same interpreter, so nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from types import CodeType, FunctionType
+from typing import Any
+
+__all__ = ["subscript_of"]
+
+# From Python 3.14 on, small numbers are part of the bytecode and not among the constants.
+_SMALL = range(8)
+
+
+def subscript_of(function: Any) -> int | str | None:
+    """The constant c if `function` is ``lambda v: v[c]``, else None.
+
+    >>> subscript_of(lambda pair: pair[1]), subscript_of(lambda d: d["k"]), subscript_of(lambda v: v)
+    (1, 'k', None)
+    """
+    if type(function) is not FunctionType or function.__defaults__ or function.__closure__:
+        return None
+    code = function.__code__
+    for constant in (*code.co_consts, *_SMALL):
+        if type(constant) in (int, str) and _same(code, _template(constant)):
+            found: int | str = constant
+            return found
+    return None
+
+
+def _template(constant: int | str) -> CodeType:
+    made: FunctionType = eval(f"lambda v: v[{constant!r}]")
+    return made.__code__
+
+
+def _same(one: CodeType, other: CodeType) -> bool:
+    return (
+        one.co_code == other.co_code
+        and one.co_consts == other.co_consts
+        and one.co_names == other.co_names
+        and one.co_argcount == other.co_argcount
+        and one.co_kwonlyargcount == other.co_kwonlyargcount
+        and one.co_flags == other.co_flags
+    )
