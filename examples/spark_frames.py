@@ -9,7 +9,9 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.spark import SparkSink
 
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-orders = spark.createDataFrame([("ann", 10), ("bob", 5), ("ann", 7)], "customer string, amount long")
+orders = spark.createDataFrame(
+    [("ann", 10), ("bob", 5), ("ann", 7)], "customer string, amount long"
+)
 folder = tempfile.mkdtemp()
 
 env = StreamExecutionEnvironment.get_execution_environment()
@@ -20,7 +22,9 @@ totals = (
     .sum(1)
 )
 totals.sink_to(
-    SparkSink(lambda df, epoch: df.write.mode("append").parquet(folder), "customer string, total long")
+    SparkSink(
+        lambda df, epoch: df.write.mode("append").parquet(folder), "customer string, total long"
+    )
 )
 env.execute("spark frames")
 spark.read.parquet(folder).groupBy("customer").max("total").orderBy("customer").show()

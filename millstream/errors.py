@@ -40,7 +40,6 @@ __all__ = [
     "ConfigurationError",
     "EmptyProgramError",
     "EngineError",
-    "RuntimeUnusable",
     "FunctionNotSerializable",
     "InvalidArgument",
     "JobCancelled",
@@ -50,6 +49,7 @@ __all__ = [
     "NotSupportedYet",
     "ProgramError",
     "RecordNotSerializable",
+    "RuntimeUnusable",
     "SinkError",
     "SourceError",
     "SourceNotFound",
@@ -67,7 +67,9 @@ _BY_CODE: dict[str, type[MillstreamError]] = {}
 class MillstreamError(Exception):
     """The root. `code` is stable; `evidence` holds named facts; `hint` says what to do.
 
-    >>> print(InvalidArgument("parallelism must be 1 or more", got=0, hint="pass a positive number"))
+    >>> print(
+    ...     InvalidArgument("parallelism must be 1 or more", got=0, hint="pass a positive number")
+    ... )
     [INVALID_ARGUMENT] parallelism must be 1 or more
       got: 0
       what to do: pass a positive number

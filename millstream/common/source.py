@@ -9,15 +9,26 @@ makes a replayed epoch equal to the first try.
 A source of your own is two small classes:
 
 >>> class Countdown(Source):
-...     def boundedness(self): return Boundedness.BOUNDED
-...     def create_enumerator(self, parallelism): return CountdownSplits()
-...     def create_reader(self): return CountdownReader()
+...     def boundedness(self):
+...         return Boundedness.BOUNDED
+...
+...     def create_enumerator(self, parallelism):
+...         return CountdownSplits()
+...
+...     def create_reader(self):
+...         return CountdownReader()
 >>> class CountdownSplits(SplitEnumerator):
-...     def discover(self): return ["only"]
-...     def available(self, split, position): return 3
-...     def finished(self, split, position): return position == 3
+...     def discover(self):
+...         return ["only"]
+...
+...     def available(self, split, position):
+...         return 3
+...
+...     def finished(self, split, position):
+...         return position == 3
 >>> class CountdownReader(SourceReader):
-...     def read(self, split, start, end): return [3 - n for n in range(start, end)]
+...     def read(self, split, start, end):
+...         return [3 - n for n in range(start, end)]
 >>> Countdown().create_reader().read("only", 0, 3)
 [3, 2, 1]
 """

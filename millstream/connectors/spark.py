@@ -17,7 +17,9 @@ class SparkSink:
     The call comes before the epoch is complete, so after a failure it may come again with the same epoch: write
     idempotently by epoch to be exactly-once, else it is at-least-once.
 
-    >>> sink = SparkSink(lambda df, epoch: df.write.mode("append").parquet("out"), "word string, n long")
+    >>> sink = SparkSink(
+    ...     lambda df, epoch: df.write.mode("append").parquet("out"), "word string, n long"
+    ... )
     """
 
     def __init__(self, writer: Callable[[Any, int], None], schema: str) -> None:

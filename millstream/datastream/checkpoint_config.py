@@ -74,9 +74,7 @@ class CheckpointConfig:
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Accepted for compatibility; more than one has no effect."""
-        return self._set(
-            options.CHECKPOINTING_MAX_CONCURRENT.key, str(max_concurrent_checkpoints)
-        )
+        return self._set(options.CHECKPOINTING_MAX_CONCURRENT.key, str(max_concurrent_checkpoints))
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """How many failed checkpoints in a row do not fail the job."""

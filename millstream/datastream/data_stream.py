@@ -67,7 +67,9 @@ class DataStream:
     def _operator(self, call: str) -> OperatorTransformation:
         if not isinstance(self._transformation, OperatorTransformation):
             msg = f"{call} needs an operator; this stream is only a view of one"
-            raise UnsupportedOperation(msg, hint=f"call {call} right after map, process and the like")
+            raise UnsupportedOperation(
+                msg, hint=f"call {call} right after map, process and the like"
+            )
         return self._transformation
 
     def name(self: Self, name: str) -> Self:
@@ -231,7 +233,9 @@ class DataStream:
                 msg = "project was given a position that the type does not have"
                 raise InvalidArgument(msg, got=max(field_indexes), type=str(declared))
             chosen = [types[i] for i in field_indexes]
-            projected = Types.TUPLE(chosen) if "Tuple" in type(declared).__name__ else Types.ROW(chosen)
+            projected = (
+                Types.TUPLE(chosen) if "Tuple" in type(declared).__name__ else Types.ROW(chosen)
+            )
         return self._apply("Projection", ops.ProjectOp(field_indexes), projected)
 
     def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream:
@@ -384,9 +388,7 @@ class DataStream:
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each record on the driver, with the subtask's number in front if there are several."""
-        return DataStreamSink(
-            self._sink("Sink: Print to Std. Out", ops.PrintOp(sink_identifier))
-        )
+        return DataStreamSink(self._sink("Sink: Print to Std. Out", ops.PrintOp(sink_identifier)))
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None

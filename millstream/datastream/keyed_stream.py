@@ -12,8 +12,8 @@ from millstream.common.functions import (
     MapFunction,
     ReduceFunction,
 )
-from millstream.common.types import Row
 from millstream.common.typeinfo import Types
+from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.program import as_function, as_key, not_on_keyed, not_yet
 from millstream.errors import InvalidArgument
@@ -166,4 +166,8 @@ def read_key(key: Key, value: Any) -> Any:
         return value[key.field]
     if key.field is not None:
         return field_getter(key.field)(value)
-    return key.selector.get_key(value) if isinstance(key.selector, KeySelector) else key.selector(value)
+    return (
+        key.selector.get_key(value)
+        if isinstance(key.selector, KeySelector)
+        else key.selector(value)
+    )

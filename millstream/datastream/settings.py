@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from millstream.common import options
+from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
 from millstream.common.execution_config import ExecutionConfig
 from millstream.runtime.job import JobSettings
@@ -17,7 +20,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
     'count'
     """
 
-    def get(option: options.ConfigOption[options.Any]) -> options.Any:
+    def get(option: ConfigOption[Any]) -> Any:
         return options.get(configuration, option)
 
     checkpoint = get(options.CHECKPOINTING_INTERVAL)
@@ -35,9 +38,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         epoch_records=get(options.EPOCH_RECORDS),
         python_files=tuple(filter(None, (get(options.PYTHON_FILES) or "").split(","))),
         spark={
-            key: value
-            for key, value in configuration.to_dict().items()
-            if key.startswith("spark.")
+            key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")
         },
         progress=get(options.PROGRESS),
     )

@@ -116,12 +116,12 @@ class StreamExecutionEnvironment:
         value: int = options.get(self._configuration, options.MAX_PARALLELISM)
         return value
 
-    def set_runtime_mode(
-        self, execution_mode: RuntimeExecutionMode
-    ) -> StreamExecutionEnvironment:
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """STREAMING; the others have not landed."""
         if execution_mode is RuntimeExecutionMode.BATCH:
-            raise not_yet("RuntimeExecutionMode.BATCH", "STREAMING runs bounded programs to their end")
+            raise not_yet(
+                "RuntimeExecutionMode.BATCH", "STREAMING runs bounded programs to their end"
+            )
         self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
         return self
 

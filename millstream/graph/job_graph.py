@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from millstream.graph.operators import FrameSourceOp, SourceOp
@@ -42,12 +43,14 @@ class JobVertex:
         names = {node.id: node.name for node in self.nodes}
 
         def describe(node_id: int) -> str:
-            children = list(dict.fromkeys(by_source.get(node_id, [])))
-            if not children:
-                return names[node_id]
-            inner = [describe(child) for child in children]
-            rest = inner[0] if len(inner) == 1 else "(" + ", ".join(inner) + ")"
-            return f"{names[node_id]} -> {rest}"
+            # A loop along the line, and calls only at forks: a line may be longer than the stack.
+            parts = [names[node_id]]
+            while len(children := list(dict.fromkeys(by_source.get(node_id, [])))) == 1:
+                node_id = children[0]
+                parts.append(names[node_id])
+            if children:
+                parts.append("(" + ", ".join(describe(child) for child in children) + ")")
+            return " -> ".join(parts)
 
         return describe(self.head.id)
 
@@ -66,12 +69,12 @@ class JobGraph:
     vertex_of: dict[int, int]
 
 
-def is_chainable(edge: StreamEdge, graph: StreamGraph) -> bool:
+def is_chainable(edge: StreamEdge, graph: StreamGraph, inputs: int) -> bool:
     """Flink's rule: one input, FORWARD, same parallelism, same slot group, and nobody says no."""
     up, down = graph.nodes[edge.source], graph.nodes[edge.target]
     return (
         graph.chaining_enabled
-        and sum(e.target == edge.target for e in graph.edges) == 1
+        and inputs == 1
         and edge.partitioning.strategy is Strategy.FORWARD
         and up.parallelism == down.parallelism
         and up.slot_sharing_group == down.slot_sharing_group
@@ -82,7 +85,11 @@ def is_chainable(edge: StreamEdge, graph: StreamGraph) -> bool:
 
 def build_job_graph(graph: StreamGraph) -> JobGraph:
     """Cut the stream graph into chains."""
-    chained = [edge for edge in graph.edges if is_chainable(edge, graph)]
+    inputs = Counter(edge.target for edge in graph.edges)
+    chained = [edge for edge in graph.edges if is_chainable(edge, graph, inputs[edge.target])]
+    below: dict[int, list[StreamEdge]] = {}
+    for edge in chained:
+        below.setdefault(edge.source, []).append(edge)
     into = {edge.target for edge in chained}
     vertices = []
     vertex_of: dict[int, int] = {}
@@ -96,9 +103,9 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
             current = stack.pop()
             nodes.append(graph.nodes[current])
             vertex_of[current] = node.id
-            below = [edge for edge in chained if edge.source == current]
-            inner.extend(below)
-            stack.extend(dict.fromkeys(edge.target for edge in reversed(below)))
+            inner.extend(below.get(current, []))
+            stack.extend(dict.fromkeys(edge.target for edge in reversed(below.get(current, []))))
         vertices.append(JobVertex(node.id, tuple(nodes), tuple(inner)))
-    between = tuple(edge for edge in graph.edges if edge not in chained)
+    # A chained edge is the only one into its target.
+    between = tuple(edge for edge in graph.edges if edge.target not in into)
     return JobGraph(tuple(vertices), between, vertex_of)

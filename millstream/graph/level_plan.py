@@ -12,6 +12,7 @@ The plan is inert: it is pickled once, shipped to the workers, and compiled ther
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from millstream.graph.job_graph import JobGraph, JobVertex
 from millstream.graph.partitioning import Partitioning, Strategy
@@ -35,6 +36,7 @@ class Edge:
     target_max_parallelism: int
     target_level: int
     buffer_timeout: int
+    tag_type: Any = None
 
     def targets_of(self, subtask: int) -> tuple[int, ...]:
         """The subtasks that subtask number `subtask` of the source can send to."""
@@ -132,4 +134,5 @@ def _edge(
         target_max_parallelism=target.head.max_parallelism,
         target_level=depth[target.id],
         buffer_timeout=source.buffer_timeout,
+        tag_type=edge.tag_type,
     )

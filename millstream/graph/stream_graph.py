@@ -54,6 +54,7 @@ class StreamEdge:
     input_index: int
     partitioning: Partitioning
     tag_id: str | None
+    tag_type: Any = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class _Output:
     operator: OperatorTransformation
     tag_id: str | None
     partitioning: Partitioning | None
+    tag_type: Any = None
 
 
 def max_parallelism_for(parallelism: int) -> int:
@@ -92,13 +94,13 @@ def _outputs(transformation: Transformation) -> Iterator[_Output]:
         case UnionTransformation(inputs=inputs):
             for one in inputs:
                 yield from _outputs(one)
-        case SideOutputTransformation(input=one, tag_id=tag_id):
+        case SideOutputTransformation(input=one, tag_id=tag_id, output_type=tag_type):
             for out in _outputs(one):
-                yield _Output(out.operator, tag_id, None)
+                yield _Output(out.operator, tag_id, None, tag_type)
         case PartitionTransformation(input=one, partitioning=partitioning):
             # The last partitioning called wins, as in Flink.
             for out in _outputs(one):
-                yield _Output(out.operator, out.tag_id, partitioning)
+                yield _Output(out.operator, out.tag_id, partitioning, out.tag_type)
 
 
 def _reachable(sinks: Sequence[OperatorTransformation]) -> list[OperatorTransformation]:
@@ -167,20 +169,16 @@ def build_stream_graph(
         nodes[one.id] = node
         for index, out in inputs:
             upstream = nodes[out.operator.id]
-            edges.append(StreamEdge(upstream.id, one.id, index, _choose(upstream, node, out), out.tag_id))
+            chosen = _choose(upstream, node, out)
+            edges.append(StreamEdge(upstream.id, one.id, index, chosen, out.tag_id, out.tag_type))
     return StreamGraph(_with_generated_uids(nodes, edges), tuple(edges), chaining_enabled)
 
 
 def _choose(upstream: StreamNode, node: StreamNode, out: _Output) -> Partitioning:
     if out.partitioning is None:
         return FORWARD if upstream.parallelism == node.parallelism else REBALANCE
-    if (
-        out.partitioning.strategy is Strategy.FORWARD
-        and upstream.parallelism != node.parallelism
-    ):
-        msg = (
-            f"forward() from '{upstream.name}' to '{node.name}' needs the same parallelism on both sides"
-        )
+    if out.partitioning.strategy is Strategy.FORWARD and upstream.parallelism != node.parallelism:
+        msg = f"forward() from '{upstream.name}' to '{node.name}' needs the same parallelism on both sides"
         raise InvalidArgument(
             msg,
             parallelism=f"{upstream.parallelism} and {node.parallelism}",

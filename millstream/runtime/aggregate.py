@@ -107,7 +107,9 @@ def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, in
     b.emit(node, out)
 
 
-def misfit(op: RollingOp, name: str, value: Any, error: Exception | None = None) -> TypeMismatchError:
+def misfit(
+    op: RollingOp, name: str, value: Any, error: Exception | None = None
+) -> TypeMismatchError:
     """The error for a record that cannot be aggregated."""
     call = f"{op.kind}({op.field!r}) on '{name}'"
     try:
@@ -157,7 +159,8 @@ def _replacer(field: int | str) -> Callable[[Any, Any], Any]:
 
     def replace(value: Any, new: Any) -> Any:
         if type(value) is tuple:
-            return (*value[:field], new, *value[field + 1 :])  # type: ignore[operator,misc]
+            assert isinstance(field, int)
+            return (*value[:field], new, *value[field + 1 :])
         if isinstance(value, Row | list) or (isinstance(value, dict) and isinstance(field, str)):
             copy = pickle.loads(dumps(value))
             copy[field] = new

@@ -33,6 +33,9 @@ from millstream.runtime.state import KeyedTable, StateStore
 
 __all__ = ["Chain", "ChainBuilder"]
 
+# Operators compiled one inside the other; each takes three frames of Python's stack.
+_MAX_NESTED = 50
+
 
 class Chain:
     """A compiled chain of one subtask."""
@@ -91,6 +94,16 @@ class ChainBuilder:
             self._children.setdefault((inner.source, inner.tag_id), []).append(nodes[inner.target])
         for edge in edges:
             self._edges.setdefault((edge.source_node, edge.tag_id), []).append(edge)
+        self._tag_types = {
+            (one.source, one.tag_id): one.tag_type
+            for one in vertex.inner
+            if one.tag_type is not None
+        } | {
+            (one.source_node, one.tag_id): one.tag_type for one in edges if one.tag_type is not None
+        }
+        # Operators whose code goes on in a function of its own: name, operator, `_expanding` there.
+        self._put_off: list[tuple[str, StreamNode, int]] = []
+        self._nested = 0
         # Above 0 while one input record can become many, so that lists must be checked as they grow.
         self._expanding = 0
 
@@ -110,6 +123,10 @@ class ChainBuilder:
                         self.emit(self.vertex.head, variable)
                     else:
                         compile_operator(self, self.vertex.head, variable, index)
+        while self._put_off:
+            name, node, self._expanding = self._put_off.pop()
+            with self.code.function(name, "value"):
+                compile_operator(self, node, "value", 0)
         module = self.code.finish(names)
         return Chain(self, module)
 
@@ -162,11 +179,12 @@ class ChainBuilder:
 
         code = self.code
         # A filter's records have been checked where they came from.
-        if tag is None and node.output_type is not None and type(node.operator) is not FilterOp:
-            check = node.output_type.check_expression(variable)
+        declared = node.output_type if tag is None else self._tag_types.get((node.id, tag))
+        if declared is not None and (tag is not None or type(node.operator) is not FilterOp):
+            check = declared.check_expression(variable)
             if check is not None:
                 self.at(node, variable, "type")
-                convert = code.bind(node.output_type.convert, "convert")
+                convert = code.bind(declared.convert, "convert")
                 if check == "False":
                     code.line(f"{variable} = {convert}({variable})")
                 else:
@@ -177,14 +195,15 @@ class ChainBuilder:
         if not children and not edges:
             code.line("pass")
         for child in children:
-            if code.deep:
+            if code.deep or self._nested >= _MAX_NESTED:
                 name = code.fresh("go_on_")
                 self.at(child, variable)
                 code.line(f"{name}({variable})")
-                with code.function(name, "value"):
-                    compile_operator(self, child, "value", 0)
+                self._put_off.append((name, child, self._expanding))
             else:
+                self._nested += 1
                 compile_operator(self, child, variable, 0)
+                self._nested -= 1
         for edge in edges:
             writer = self._writer(edge.id, node, edge)
             if code.deep:

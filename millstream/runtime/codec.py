@@ -21,9 +21,19 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
-__all__ = ["END_OF_INPUT", "IDLE", "WATERMARK", "Buffer", "Mark", "decode", "dumps", "encode", "plain"]
+__all__ = [
+    "END_OF_INPUT",
+    "IDLE",
+    "WATERMARK",
+    "Buffer",
+    "Mark",
+    "decode",
+    "dumps",
+    "encode",
+    "plain",
+]
 
 VERSION = 1
 WATERMARK = 1
@@ -104,9 +114,7 @@ def decode(payload: Any) -> Buffer:
         msg = f"a buffer of version {version} cannot be read by this version, which knows {VERSION}"
         raise ValueError(msg)
     place = _HEADER.size
-    marks = [
-        Mark(*_MARK.unpack_from(view, place + i * _MARK.size)) for i in range(mark_count)
-    ]
+    marks = [Mark(*_MARK.unpack_from(view, place + i * _MARK.size)) for i in range(mark_count)]
     place += mark_count * _MARK.size
     timestamps = None
     if flags & _TIMESTAMPS:

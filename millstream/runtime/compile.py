@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.common.functions import SinkFunction
 from millstream.common.output_tag import OutputTag
 from millstream.common.sink import SinkWriter, WriterContext
-from millstream.common.types import format_row
-from millstream.common.types import Row
+from millstream.common.types import Row, format_row
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
@@ -72,7 +71,9 @@ def _emit_results(b: ChainBuilder, node: StreamNode, call: str) -> None:
         code.block(f"if {results} is not None:"),
         b.each(f"for {out} in {results}:"),
     ):
-        with code.block(f"if type({out}) is tuple and len({out}) == 2 and type({out}[0]) is {tag_class}:"):
+        with code.block(
+            f"if type({out}) is tuple and len({out}) == 2 and type({out}[0]) is {tag_class}:"
+        ):
             tag, side = code.fresh("tag"), code.fresh()
             code.line(f"{tag} = {out}[0].tag_id")
             code.line(f"{side} = {out}[1]")
@@ -106,7 +107,9 @@ def _co_map(b: ChainBuilder, node: StreamNode, op: ops.CoMapOp, v: str, index: i
         b.emit(node, out)
 
 
-def _co_flat_map(b: ChainBuilder, node: StreamNode, op: ops.CoFlatMapOp, v: str, index: int) -> None:
+def _co_flat_map(
+    b: ChainBuilder, node: StreamNode, op: ops.CoFlatMapOp, v: str, index: int
+) -> None:
     results, out = b.code.fresh("r"), b.code.fresh()
     function = b.bind_function(node, op.function, f"flat_map{index + 1}", "flat_map")
     b.code.line(f"{results} = {function}({v})")

@@ -78,7 +78,11 @@ def emit_exchange(
 
 def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, variable: str) -> None:
     code = builder.code
-    lists, bound, records = code.bind(writer.lists, "lists"), code.bind(writer, "writer"), code.fresh("l")
+    lists, bound, records = (
+        code.bind(writer.lists, "lists"),
+        code.bind(writer, "writer"),
+        code.fresh("l"),
+    )
     code.line(f"{records} = {lists}[{index}]")
     code.line(f"{records}.append({variable})")
     with code.block(f"if len({records}) >= {bound}.limit:"):
@@ -157,10 +161,12 @@ def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -
     subscript = key.field if isinstance(key.field, int) else subscript_of(key.selector)
     if subscript is not None:
         code.line(f"{name} = {variable}[{subscript!r}]")
-    elif key.field is not None:
+    elif isinstance(key.field, str):
         code.line(f"{name} = {code.bind(field_getter(key.field), 'field')}({variable})")
     else:
-        code.line(f"{name} = {builder.bind_function(node, key.selector, 'get_key', 'key')}({variable})")
+        code.line(
+            f"{name} = {builder.bind_function(node, key.selector, 'get_key', 'key')}({variable})"
+        )
     if key.key_type is not None:
         check = key.key_type.check_expression(name)
         if check is not None:

@@ -40,7 +40,9 @@ __all__ = ["explain", "explain_call", "explain_source"]
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
-def explain(error: Exception, chain: Chain, remaining: int | None, position: str) -> MillstreamError:
+def explain(
+    error: Exception, chain: Chain, remaining: int | None, position: str
+) -> MillstreamError:
     """The error for an exception that left a chain. `position` may hold `{index}`, the record's number."""
     found = _generated_frame(error.__traceback__, chain.module.code.co_filename)
     if found is None:
@@ -130,7 +132,9 @@ def _by_role(
             evidence["hint"] = "key_by with a name or a position needs that field in every record"
         case "key":
             kind, what = KeySelectorError, f"the key selector after '{node.name}' {raised}"
-            evidence["hint"] = "the selector must give a key for every record; filter out those without one"
+            evidence["hint"] = (
+                "the selector must give a key for every record; filter out those without one"
+            )
         case "partition":
             kind, what = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
         case _ if isinstance(node.operator, SinkFunctionOp | SinkOp):

@@ -7,6 +7,7 @@ written here, by the same interpreter, so nothing is guessed.
 
 from __future__ import annotations
 
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -15,11 +16,18 @@ __all__ = ["subscript_of"]
 # From Python 3.14 on, small numbers are part of the bytecode and not among the constants.
 _SMALL = range(8)
 
+# The flags that make a function another kind of function; the rest tell where it was written.
+_KIND = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
 
 def subscript_of(function: Any) -> int | str | None:
     """The constant c if `function` is ``lambda v: v[c]``, else None.
 
-    >>> subscript_of(lambda pair: pair[1]), subscript_of(lambda d: d["k"]), subscript_of(lambda v: v)
+    >>> (
+    ...     subscript_of(lambda pair: pair[1]),
+    ...     subscript_of(lambda d: d["k"]),
+    ...     subscript_of(lambda v: v),
+    ... )
     (1, 'k', None)
     """
     if type(function) is not FunctionType or function.__defaults__ or function.__closure__:
@@ -44,5 +52,5 @@ def _same(one: CodeType, other: CodeType) -> bool:
         and one.co_names == other.co_names
         and one.co_argcount == other.co_argcount
         and one.co_kwonlyargcount == other.co_kwonlyargcount
-        and one.co_flags == other.co_flags
+        and one.co_flags & _KIND == other.co_flags & _KIND
     )

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 __all__ = ["InputQueue", "Received"]
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
+from millstream.common.source import Boundedness
 from millstream.errors import FunctionNotSerializable
 from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
 from millstream.graph.operators import FrameSourceOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
-from millstream.common.source import Boundedness
 from millstream.runtime.sources import SourceSpec
 
 __all__ = ["Job", "JobSettings", "JobSpec", "VertexSpec", "build_job"]
@@ -43,7 +43,8 @@ class JobSettings:
 
 @dataclass(frozen=True)
 class VertexSpec:
-    """A vertex as shipped; `splits` if it reads a source by splits. `body` is unpickled anew by each subtask, which so gets functions of its own."""
+    """A vertex as shipped; `splits` if it reads a source by splits. `body` is unpickled anew by each
+    subtask, which so gets functions of its own."""
 
     id: int
     parallelism: int
@@ -53,8 +54,11 @@ class VertexSpec:
 
     def load(self) -> tuple[JobVertex, list[Edge]]:
         """The vertex and the edges that leave it."""
-        vertex, edges = pickle.loads(self.body)
-        return vertex, edges
+        # Each operator and each edge is a pickle of its own: an object that the user gave to two of them
+        # becomes two, as it would in two vertices.
+        vertex_id, nodes, inner, edges = pickle.loads(self.body)
+        vertex = JobVertex(vertex_id, tuple(pickle.loads(node) for node in nodes), inner)
+        return vertex, [pickle.loads(edge) for edge in edges]
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,9 @@ class Job:
     @property
     def bounded(self) -> bool:
         """True if every source ends."""
-        return all(s.source.boundedness() is Boundedness.BOUNDED for s in self.split_sources) and all(
+        return all(
+            s.source.boundedness() is Boundedness.BOUNDED for s in self.split_sources
+        ) and all(
             v.head.operator.bounded  # type: ignore[attr-defined]
             for v in self.frame_sources
         )
@@ -136,7 +142,9 @@ class Job:
         settings = self.settings
         inputs: dict[int, int] = {}
         for edge in self.plan.edges:
-            inputs[edge.target_vertex] = max(inputs.get(edge.target_vertex, 1), edge.input_index + 1)
+            inputs[edge.target_vertex] = max(
+                inputs.get(edge.target_vertex, 1), edge.input_index + 1
+            )
         levels = tuple(
             LevelSpec(
                 tuple(
@@ -159,7 +167,8 @@ class Job:
             state_dir=state_dir,
             levels=levels,
             targets={
-                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index) for e in self.plan.edges
+                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index)
+                for e in self.plan.edges
             },
             python_path=tuple(sys.path),
             buffer_bytes=settings.buffer_bytes,
@@ -178,7 +187,9 @@ def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
 
 def _ship(vertex: JobVertex, edges: Sequence[Edge]) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((vertex, list(edges))))
+        nodes = [cloudpickle.dumps(node) for node in vertex.nodes]
+        parts = (vertex.id, nodes, vertex.inner, [cloudpickle.dumps(edge) for edge in edges])
+        return bytes(cloudpickle.dumps(parts))
     except Exception as error:
         for node in vertex.nodes:
             _check_ships(node, node.operator, error)

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import CollectOp
@@ -36,7 +36,9 @@ class InProcessRun(JobRun):
             raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
         for node in job.graph.nodes.values():
             if isinstance(node.operator, CollectOp) and node.operator.schema is not None:
-                msg = f"'{node.name}' hands a Spark frame to a Spark writer and cannot run in-process"
+                msg = (
+                    f"'{node.name}' hands a Spark frame to a Spark writer and cannot run in-process"
+                )
                 raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
 
     def _run(self) -> None:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 __all__ = ["BATCH_BYTES", "REPORT", "SCHEMA", "SCHEMA_DDL", "RowBatch", "client_edge"]
 

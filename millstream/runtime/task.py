@@ -20,7 +20,7 @@ from itertools import islice
 from operator import length_hint
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from millstream.checkpoint.manifest import read_manifest
 from millstream.checkpoint.statefile import StateFile
@@ -193,10 +193,14 @@ class LevelTask:
             try:
                 if source is None:
                     reader = self._slot.reader(chain)
-                    source = iter(reader.read(split, start, end) if part.records is None else part.records)
+                    source = iter(
+                        reader.read(split, start, end) if part.records is None else part.records
+                    )
                 chunk = list(islice(source, CHUNK))
             except Exception as error:
-                raise explain_source(error, chain.vertex.head, position.format(index=done)) from error
+                raise explain_source(
+                    error, chain.vertex.head, position.format(index=done)
+                ) from error
             if not chunk:
                 break
             yield from self._process(chain, 0, chunk, position, done)
@@ -244,7 +248,9 @@ class LevelTask:
         for row in queue.drain():
             edge = targets.get(row.edge)
             if edge is None or edge.level != self.level:
-                self._rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
+                self._rows.add(
+                    row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload)
+                )
                 if self._rows.size >= BATCH_BYTES:
                     yield self._rows.take()
                 continue
@@ -259,7 +265,11 @@ class LevelTask:
             for mark in (*buffer.marks, None):
                 stop = len(buffer.records) if mark is None else mark.place
                 if stop > done:
-                    part = buffer.records if stop - done == len(buffer.records) else buffer.records[done:stop]
+                    part = (
+                        buffer.records
+                        if stop - done == len(buffer.records)
+                        else buffer.records[done:stop]
+                    )
                     yield from self._process(chain, edge.input_index, part, position, done)
                     done = stop
                 if mark is not None and mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
@@ -325,7 +335,9 @@ class LevelTask:
                 try:
                     committable = hook.prepare_commit()
                 except Exception as error:
-                    raise explain_call(error, chain.nodes[node_id], "finishing the epoch") from error
+                    raise explain_call(
+                        error, chain.nodes[node_id], "finishing the epoch"
+                    ) from error
                 if committable is not None:
                     self._committables.setdefault(node_id, []).append(committable)
             for writer in chain.writers.values():

@@ -55,7 +55,9 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
     session = base.newSession()
     for key, value in _PLAN.items():
         session.conf.set(key, options.get(key, value))
-    session.conf.set("spark.sql.shuffle.partitions", options.get("spark.sql.shuffle.partitions", "2"))
+    session.conf.set(
+        "spark.sql.shuffle.partitions", options.get("spark.sql.shuffle.partitions", "2")
+    )
     return session
 
 

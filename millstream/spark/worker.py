@@ -192,7 +192,11 @@ def _as_columns(records: list[Any], schema: pa.Schema) -> pa.RecordBatch:
 def _fields(record: Any, names: Sequence[str]) -> Sequence[Any]:
     if isinstance(record, dict):
         return [record.get(name) for name in names]
-    values = list(record) if not isinstance(record, str | bytes | int | float) and hasattr(record, "__iter__") else [record]
+    values = (
+        list(record)
+        if not isinstance(record, str | bytes | int | float) and hasattr(record, "__iter__")
+        else [record]
+    )
     if len(values) != len(names):
         raise JobError(
             f"a record has {len(values)} fields, the frame's schema has {len(names)}",

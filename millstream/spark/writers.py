@@ -27,7 +27,9 @@ __all__ = ["SparkWriters", "as_frame"]
 
 def as_frame(rows: DataFrame, node: int, ddl: str) -> DataFrame:
     """The records that an operator sent to the driver, as a frame with a schema."""
-    schema = to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType)
+    schema = to_arrow_schema(columns, timezone="UTC")
     return rows.where(sf.col("edge") == client_edge(node)).mapInArrow(
         decode_client_rows(node, schema), ddl
     )

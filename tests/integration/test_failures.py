@@ -31,7 +31,9 @@ def broken(value: int) -> int:
     return value
 
 
-@pytest.mark.parametrize("options", [{}, {"millstream.epoch.records": "7"}], ids=["batch", "stream"])
+@pytest.mark.parametrize(
+    "options", [{}, {"millstream.epoch.records": "7"}], ids=["batch", "stream"]
+)
 def test_user_function(make_env: Any, options: dict[str, str]) -> None:
     env = make_env(options=options)
     env.from_collection(range(20)).rebalance().map(broken).name("careful").print()

@@ -35,7 +35,9 @@ def test_exact_counts_over_thousands_of_epochs(make_env: Any, tmp_path: Path) ->
         .build()
     )
     events = env.from_source(source, WatermarkStrategy.no_watermarks(), "events").set_parallelism(1)
-    events.key_by(lambda pair: pair[0]).sum(1).map(lambda pair: f"{pair[0]} {pair[1]}").sink_to(sink)
+    events.key_by(lambda pair: pair[0]).sum(1).map(lambda pair: f"{pair[0]} {pair[1]}").sink_to(
+        sink
+    )
 
     client = env.execute_async("count for ever")
     while client.get_metrics() is None or client.get_metrics().epoch < EPOCHS:

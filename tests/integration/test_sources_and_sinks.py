@@ -127,8 +127,10 @@ def test_source_function(make_env: Any) -> None:
 
 def test_batch_frame_in_and_out(make_env: Any, spark: Any) -> None:
     frame = spark.createDataFrame([(f"k{n % 3}", n) for n in range(60)], "k string, n long")
-    pairs = make_env().from_dataframe(frame).map(
-        lambda row: (row.k, row.n), Types.TUPLE([Types.STRING(), Types.LONG()])
+    pairs = (
+        make_env()
+        .from_dataframe(frame)
+        .map(lambda row: (row.k, row.n), Types.TUPLE([Types.STRING(), Types.LONG()]))
     )
     out = pairs.key_by(0).sum(1).to_dataframe()
     assert out.columns == ["f0", "f1"]
@@ -149,7 +151,9 @@ def test_streaming_frame_with_spark_writer(make_env: Any, spark: Any, tmp_path: 
     env = make_env()
     counts = env.from_dataframe(frame).map(lambda row: (row.value, 1)).key_by(0).sum(1)
     out = str(tmp_path / "out")
-    counts.sink_to(SparkSink(lambda df, epoch: df.write.mode("append").json(out), "w string, n int"))
+    counts.sink_to(
+        SparkSink(lambda df, epoch: df.write.mode("append").json(out), "w string, n int")
+    )
     client = env.execute_async()
     try:
         wait_for(lambda: _json(spark, out) == [("a", 1), ("a", 2), ("b", 1)], client)
@@ -162,7 +166,9 @@ def test_streaming_frame_with_spark_writer(make_env: Any, spark: Any, tmp_path: 
 def _json(spark: Any, path: str) -> list[tuple[str, int]]:
     if not Path(path).exists():
         return []
-    return sorted((row.w, row.n) for row in spark.read.schema("w string, n int").json(path).collect())
+    return sorted(
+        (row.w, row.n) for row in spark.read.schema("w string, n int").json(path).collect()
+    )
 
 
 def wait_for(condition: Any, client: Any, seconds: float = 60) -> None:

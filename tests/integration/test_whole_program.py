@@ -110,7 +110,8 @@ def build(env: StreamExecutionEnvironment, folder: Path) -> dict[str, Path]:
         path.mkdir()
     none = WatermarkStrategy.no_watermarks()
     a, b, c = (
-        env.from_source(Numbers(first, notes), none, f"numbers {first}") for first in (0, 1000, 2000)
+        env.from_source(Numbers(first, notes), none, f"numbers {first}")
+        for first in (0, 1000, 2000)
     )
     sorted_ = a.union(b, c).process(Sort())
     # The diamond: one stream takes two ways and meets itself again.

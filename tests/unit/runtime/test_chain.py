@@ -25,7 +25,7 @@ def levels_of(env, stream):
     return build_level_plan(build_job_graph(graph)).levels
 
 
-# -- depth -------------------------------------------------------------------------------------------
+# -- depth -----------------------------------------------------------------------------------------
 
 
 def repeated(env, call, times, records):
@@ -106,7 +106,7 @@ def test_the_operator_that_failed_is_named_at_any_depth(at):
     assert "record 1 of these" in evidence["position"]
 
 
-# -- functions ---------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------
 
 
 class Counting(MapFunction):
@@ -125,7 +125,7 @@ class Counting(MapFunction):
 
 
 def test_open_runs_once_for_all_epochs():
-    got = collect(environment(epoch=1).from_collection("abc").map(Counting()).name("m"))
+    got = collect(environment(epoch=1).from_collection(list("abc")).map(Counting()).name("m"))
     assert got == [(v, n + 1, ["m (1/1)"]) for n, v in enumerate("abc")]
 
 
@@ -133,7 +133,7 @@ def test_open_runs_once_for_all_epochs():
 def test_one_object_used_by_two_operators_is_two_functions(chained):
     function = Counting()
     env = environment(pipeline__operator_chaining__enabled=str(chained).lower())
-    stream = env.from_collection("ab").map(function).name("one")
+    stream = env.from_collection(["a", "b"]).map(function).name("one")
     stream = stream.map(lambda v: v[0]).map(function).name("two")
     assert collect(stream) == [("a", 1, ["two (1/1)"]), ("b", 2, ["two (1/1)"])]
     assert (function.count, function.opened) == (0, []), "the user's own object is left alone"
@@ -200,8 +200,8 @@ def test_key_selectors_partitioners_and_reduce_functions_are_opened():
 )
 def test_two_sources_in_one_slot_keep_their_functions_to_the_end():
     env = environment(epoch=1)
-    one = env.from_collection("ab").map(Counting())
-    two = env.from_collection("cd").map(Counting())
+    one = env.from_collection(["a", "b"]).map(Counting())
+    two = env.from_collection(["c", "d"]).map(Counting())
     assert sorted(v[:2] for v in collect(one.union(two))) == [
         ("a", 1),
         ("b", 2),
