@@ -92,7 +92,7 @@ def package(name: str) -> Package:
         return Package(None)
     try:
         import_module(name.replace("-", "_"))
-    except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+    except Exception as error:
         return Package(version, f"{type(error).__name__}: {error}".splitlines()[0])
     return Package(version)
 

@@ -260,7 +260,7 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
         _fail(error, traceback_wanted=traceback_wanted)
     except click.ClickException:
         raise
-    except Exception as error:  # noqa: BLE001 - the program's own failure, of any kind
+    except Exception as error:
         if not traceback_wanted:
             error = error.with_traceback(_from_program(error.__traceback__))
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)

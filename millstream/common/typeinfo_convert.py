@@ -32,7 +32,7 @@ def shorten(value: Any, limit: int = 200) -> str:
     """
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a user's repr must not hide what is being told
+    except Exception as error:
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

@@ -114,7 +114,7 @@ class BufferedEnumerator(SplitEnumerator):
             return
         except MillstreamError as raised:
             error = raised
-        except Exception as raised:  # noqa: BLE001  # the driver's thread raises it again
+        except Exception as raised:  # the driver's thread raises it again
             error = self.failure(raised)
         with self._changed:
             self._error = error

@@ -107,6 +107,6 @@ def _pickle_all(records: list[Any]) -> bytes:
 def _can_pickle(record: Any) -> bool:
     try:
         cloudpickle.dumps(record)
-    except Exception:  # noqa: BLE001  # whatever it is, this is the record that raises it
+    except Exception:  # whatever it is, this is the record that raises it
         return False
     return True

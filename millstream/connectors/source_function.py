@@ -97,7 +97,7 @@ class _FunctionThread(BufferedEnumerator):
     def close(self) -> None:
         try:
             self._function.cancel()
-        except Exception:  # noqa: BLE001  # the thread is stopped all the same
+        except Exception:  # the thread is stopped all the same
             _log.warning("cancel() of the source function '%s' raised", self._name, exc_info=True)
         super().close()
 

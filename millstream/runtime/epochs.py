@@ -142,4 +142,4 @@ class EpochCommitter:
 
 
 def _print_lines(lines: list[Any]) -> None:
-    print("\n".join(lines), flush=True)
+    print("\n".join(lines), flush=True)  # noqa: T201 - what DataStream.print is for

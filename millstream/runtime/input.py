@@ -55,7 +55,7 @@ class InputQueue:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="millstream-sort-")
+            self._file = tempfile.TemporaryFile(prefix="millstream-sort-")  # noqa: SIM115
         places: list[tuple[int, int]] = []
         for payload in self._in_memory:
             places.append((self._file.tell(), payload.size))

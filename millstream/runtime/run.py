@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from millstream.common.job_status import JobStatus
-from millstream.errors import JobCancelled, MillstreamError
+from millstream.errors import JobCancelled
 from millstream.runtime.job import Job
 from millstream.runtime.metrics import JobMetrics
 
@@ -92,6 +92,5 @@ class JobRun(ABC):
             msg = f"the job '{self.job.settings.name}' was cancelled"
             raise JobCancelled(msg, job_id=self.job.id)
         if self.error is not None:
-            error = self.error
-            raise error if isinstance(error, MillstreamError) else error
+            raise self.error
         return self.seconds

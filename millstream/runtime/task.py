@@ -96,7 +96,7 @@ class _Slot:
         )
         chain = builder.build(vertex.inputs)
         if job.print_code:
-            print(chain.module.source, flush=True)
+            print(chain.module.source, flush=True)  # noqa: T201 - asked for by an option
         for node, function in chain.functions:
             try:
                 function.open(builder.context(node))
