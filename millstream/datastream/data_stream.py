@@ -328,7 +328,8 @@ class DataStream:
     ) -> DataStream:
         """Choose each record's subtask by a function of its key and the next operator's parallelism."""
         function = as_function("partition_custom", partitioner, Partitioner)
-        return self._partition(Partitioning(Strategy.CUSTOM, as_key(key_selector), function))
+        key = as_key(key_selector, call="partition_custom")
+        return self._partition(Partitioning(Strategy.CUSTOM, key, function))
 
     # -- time and windows: their place ------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from millstream.common.functions import Function, KeySelector
 from millstream.common.typeinfo import TypeInformation, Types
 from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOperation
 from millstream.graph.operators import Key
+from millstream.graph.transformations import calling_line
 
 __all__ = ["as_function", "as_key", "as_type", "not_on_keyed", "not_yet"]
 
@@ -36,18 +37,19 @@ def as_function(call: str, function: Any, wanted: type[Function], *, plain: bool
     return function
 
 
-def as_key(selector: Any, key_type: Any = None) -> Key:
+def as_key(selector: Any, key_type: Any = None, call: str = "key_by") -> Key:
     """A key by callable, KeySelector, field name or field index."""
-    declared = as_type(key_type)
+    declared, line = as_type(key_type), calling_line()
     if isinstance(selector, bool):
-        raise InvalidArgument("key_by needs a selector, a field name or an index", got=selector)
-    if isinstance(selector, int):
-        return Key(field=selector, key_type=declared)
-    if isinstance(selector, str):
-        if not selector.isidentifier():
-            raise InvalidArgument("key_by was given a name that cannot be a field", got=selector)
-        return Key(field=selector, key_type=declared)
-    return Key(selector=as_function("key_by", selector, KeySelector), key_type=declared)
+        msg = f"{call} needs a selector, a field name or an index"
+        raise InvalidArgument(msg, got=selector)
+    if isinstance(selector, str) and not selector.isidentifier():
+        msg = f"{call} was given a name that cannot be a field"
+        raise InvalidArgument(msg, got=repr(selector))
+    if isinstance(selector, int | str):
+        return Key(field=selector, key_type=declared, declared_at=line)
+    function = as_function(call, selector, KeySelector)
+    return Key(selector=function, key_type=declared, declared_at=line)
 
 
 def not_yet(call: str, instead: str | None = None) -> NotSupportedYet:

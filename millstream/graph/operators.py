@@ -44,6 +44,7 @@ class Key:
     selector: Any = None
     field: int | str | None = None
     key_type: Any = None
+    declared_at: Any = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,9 +130,11 @@ class ChainBuilder:
         module = self.code.finish(names)
         return Chain(self, module)
 
-    def at(self, node: StreamNode, variable: str, role: str = "run") -> None:
+    def at(
+        self, node: StreamNode, variable: str, role: str = "run", declared_at: Any = None
+    ) -> None:
         """Lines from here on belong to `node`, whose input is in `variable`."""
-        self.code.location = Location(node.id, role, variable)
+        self.code.location = Location(node.id, role, variable, declared_at)
 
     def context(self, node: StreamNode) -> RuntimeContext:
         """The runtime context for a node's function."""

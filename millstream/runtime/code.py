@@ -21,11 +21,15 @@ MAX_DEPTH = 12
 
 @dataclass(frozen=True)
 class Location:
-    """Whose line it is: a stream node, what it was doing, and the variable with its input."""
+    """Whose line it is: a stream node, what it was doing, and the variable with its input.
+
+    `declared_at` is the user's line if it is not the node's: that of a `key_by` behind it.
+    """
 
     node: int
     role: str
     variable: str
+    declared_at: Any = None
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class EpochCommitter:
         self._at: int | None = None
         self._committers: dict[int, tuple[str, Committer]] = {}
         self._consumers: dict[int, Callable[[list[Any]], None]] = {}
+        self._collects = False
         for node in job.graph.nodes.values():
             match node.operator:
                 case SinkOp(sink=sink):
@@ -66,6 +67,7 @@ class EpochCommitter:
                     self._consumers[client_edge(node.id)] = _print_lines
                 case CollectOp(consumer=consumer, schema=None) if callable(consumer):
                     self._consumers[client_edge(node.id)] = consumer
+                    self._collects = True
 
     def complete(self, epoch: int, rows: Iterable[EpochRow]) -> bool:
         """Steps 1 to 6; True if the job's input has ended."""
@@ -74,12 +76,23 @@ class EpochCommitter:
         self._check_all_reported(epoch, reports)
         self._commit(self._publish(epoch, reports))
         for row in ordered:
-            consumer = self._consumers.get(row.edge)
-            if consumer is not None:
-                consumer(decode(row.payload).records)
+            self.deliver(row)
         self._clean_up(epoch)
         self.metrics.update(epoch, reports)
         return any(report.input_ended for report in reports)
+
+    @property
+    def streams(self) -> bool:
+        """True if somebody iterates over results while the job runs, and nothing else leaves it."""
+        return self._collects and not self._committers
+
+    def deliver(self, row: EpochRow) -> bool:
+        """Hand a row's records to the driver's consumer, if it has one."""
+        consumer = self._consumers.get(row.edge)
+        if consumer is None:
+            return False
+        consumer(decode(row.payload).records)
+        return True
 
     def _check_all_reported(self, epoch: int, reports: Sequence[TaskReport]) -> None:
         for index, level in enumerate(self._spec.levels):

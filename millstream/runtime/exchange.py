@@ -149,14 +149,15 @@ def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: 
             hint="return key % num_partitions, or check the arithmetic",
         )
 
-    builder.at(node, variable, "partition")
+    builder.at(node, variable, "partition", edge.partitioning.key.declared_at)
     return f"{code.bind(checked, 'partition')}({key})"
 
 
 def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
     """Write the lines that take the key out of `variable`; the name of its variable."""
     code = builder.code
-    builder.at(node, variable, "key" if key.field is None else f"key {key.field!r}")
+    role = "key" if key.field is None else f"key {key.field!r}"
+    builder.at(node, variable, role, key.declared_at)
     name = code.fresh("k")
     subscript = key.field if isinstance(key.field, int) else subscript_of(key.selector)
     if subscript is not None:

@@ -65,7 +65,7 @@ def explain(
         # Errors of our own say what failed; add who and where.
         facts: dict[str, Any] = {"operator": node.name, **error.evidence}
         facts.setdefault("record", shorten(record))
-        facts["declared_at"] = node.declared_at
+        facts["declared_at"] = location.declared_at or node.declared_at
         facts["position"] = where
         hint = error.hint
         if hint is None and location.role == "type":
@@ -118,7 +118,7 @@ def _by_role(
         "line": _user_line(below),
         "record": record,
         "position": position,
-        "declared_at": node.declared_at,
+        "declared_at": location.declared_at or node.declared_at,
         "traceback": _user_traceback(error, below),
     }
     raised = f"raised {type(error).__name__}: {error}"

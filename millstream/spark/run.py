@@ -10,7 +10,7 @@ import threading
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.runtime.epochs import EpochCommitter
+from millstream.runtime.epochs import EpochCommitter, EpochRow
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.planner import EpochPlanner
 from millstream.runtime.run import JobRun
@@ -66,7 +66,16 @@ class SparkRun(JobRun):
     def _run_once(self, frame: DataFrame, committer: EpochCommitter, writers: SparkWriters) -> None:
         self._session.addTag(self._tag)
         try:
-            writers.complete(frame, 0, committer)
+            if committer.streams:
+                # Partition by partition, so that a large result never has to fit into the driver.
+                messages = []
+                for row in frame.toLocalIterator(prefetchPartitions=True):
+                    one = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
+                    if not committer.deliver(one):
+                        messages.append(one)
+                committer.complete(0, messages)
+            else:
+                writers.complete(frame, 0, committer)
         finally:
             self._session.removeTag(self._tag)
 

@@ -1,17 +1,20 @@
 """The Spark session that jobs run in: the one that is there, or one made with settings that fit.
 
-`spark.*` keys of the configuration go to a session that is made here, above these defaults. A session that the user
-has made is used as it is; what a level plan needs of Spark SQL is set on a session of our own beside it, which
-shares its cluster.
+`spark.*` keys of the configuration go to a session that is made here, above what `spark-submit` was told, above these
+defaults. A session that the user has made is used as it is; what a level plan needs of Spark SQL is set on a session
+of our own beside it, which shares its cluster.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Mapping
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
@@ -21,14 +24,18 @@ __all__ = ["job_session", "make_session"]
 _CONTEXT = {
     "spark.master": "local[*]",
     "spark.app.name": "millstream",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     # About 40% off the time of a small task.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.log.level": "OFF",
+}
+
+# When everything runs on this machine. Executors elsewhere must reach the driver by an address of their network.
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
 }
 
 # Spark SQL settings without which a level plan would be wrong or slow.
@@ -64,19 +71,52 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
 def make_session(options: Mapping[str, str]) -> SparkSession:
     """Start Spark, or join the session of this process."""
     _require_java()
-    # Without this Spark starts whatever `python3` is on the PATH for its workers.
-    os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))
-    settings = {**_CONTEXT, **options}
+    given = {**_submitted(), **options}
+    # local, local[N] and local-cluster[...]
+    local = given.get("spark.master", _CONTEXT["spark.master"]).startswith("local")
+    settings = {**_CONTEXT, **(_LOCAL if local else {}), **given}
+    _choose_python(settings.get("spark.pyspark.python"), local=local)
+    if local:
+        # Neither the machine's name nor its other addresses matter then; Spark warns of both.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as error:
         msg = f"Spark did not start: {type(error).__name__}: {error}"
         raise RuntimeUnusable(
             msg, master=settings["spark.master"], hint="run `millstream doctor --spark`"
         ) from error
+    if not settings["spark.master"].startswith("local["):
+        # A cluster would take a driver that is suddenly gone for a fault, and begin to replace its executors.
+        atexit.register(_stop, session)
+    return session
+
+
+def _stop(session: SparkSession) -> None:
+    # The JVM may be gone by now, or the user may have stopped the session.
+    with contextlib.suppress(Exception):
+        session.stop()
+
+
+def _submitted() -> dict[str, str]:
+    """What `spark-submit` was told, if it has started this program."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _choose_python(wanted: str | None, *, local: bool) -> None:
+    """The Python of the workers. A driver that `spark-submit` has not started reads it from the environment only."""
+    if wanted:
+        os.environ["PYSPARK_PYTHON"] = wanted
+    elif local:
+        # Else Spark starts whatever `python3` is on the PATH. On a cluster that is the default: the driver's own
+        # Python need not exist there.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _require_java() -> None:

@@ -1,0 +1,88 @@
+"""Every script in `examples/`, and the README's, run on Spark and print what they should."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")}
+
+# What each script prints, in any order; `...` stands for a line that is not compared.
+EXPECTED: dict[str, list[str]] = {
+    "word_count.py": [
+        *[f"2> ('the', {n})" for n in range(1, 5)],
+        *[f"2> ('{word}', {n})" for word in ("mill", "turns", "stream") for n in (1, 2)],
+    ],
+    "side_outputs.py": [
+        "broken> b=",
+        "broken> c=hot",
+        "hottest> ('a', 20.5)",
+        "hottest> ('a', 21.0)",
+        "hottest> ('b', 19.5)",
+    ],
+    "connected_streams.py": ["apple passes", "avocado passes", "cheese passes"],
+    "files.py": [
+        *[f"status> ('200', {n})" for n in (1, 2, 3)],
+        "status> ('404', 1)",
+        "status> ('500', 1)",
+        "errors on disk: ['GET /x 404', 'POST /y 500']",
+    ],
+    "custom_source.py": [
+        "1> ('north', 3.5)",
+        "1> ('north', 4.0)",
+        "1> ('south', 21.0)",
+        "1> ('south', 21.0)",
+        "1> ('south', 22.0)",
+    ],
+    "spark_frames.py": [
+        "+--------+----------+",
+        "|customer|max(total)|",
+        "+--------+----------+",
+        "|     ann|        17|",
+        "|     bob|         5|",
+        "+--------+----------+",
+    ],
+}
+
+
+def run(script: Path, arguments: list[str], monkeypatch: Any, capfd: Any) -> list[str]:
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    capfd.readouterr()
+    runpy.run_path(str(script), run_name="__main__")
+    return [line for line in capfd.readouterr().out.splitlines() if line.strip()]
+
+
+def test_every_example_is_run() -> None:
+    assert EXAMPLES == {*EXPECTED, "hashtag_count.py"}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_example(name: str, spark: Any, monkeypatch: Any, capfd: Any, tmp_path: Path) -> None:
+    arguments = [str(tmp_path)] if name == "files.py" else []
+    lines = run(ROOT / "examples" / name, arguments, monkeypatch, capfd)
+    assert Counter(lines) == Counter(EXPECTED[name])
+
+
+def test_demo(spark: Any, monkeypatch: Any, capfd: Any) -> None:
+    arguments = ["--messages", "5000", "--rate", "5000"]
+    with pytest.raises(SystemExit) as ended:
+        run(ROOT / "examples" / "hashtag_count.py", arguments, monkeypatch, capfd)
+    assert ended.value.code == 0
+    assert "every count is exact" in capfd.readouterr().out
+
+
+def test_readme(spark: Any, monkeypatch: Any, capfd: Any, tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    program, output = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    script = tmp_path / "readme.py"
+    script.write_text(program)
+    assert Counter(run(script, [], monkeypatch, capfd)) == Counter(output.splitlines())
