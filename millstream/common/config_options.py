@@ -171,6 +171,16 @@ class TypedConfigOptionBuilder(Generic[T]):
         self._wanted = wanted
         self._parse = parse
 
+    def at_least(self, least: int, unit: str = "") -> TypedConfigOptionBuilder[T]:
+        """The same key, for values that are not smaller.
+
+        >>> ConfigOptions.key("a").int_type().at_least(1).default_value(5).wanted
+        'a whole number of 32 bits, at least 1'
+        """
+        wanted = f"{self._wanted}, at least {least}{unit and ' '}{unit}"
+        bounded = AtLeast(self._parse, least)
+        return TypedConfigOptionBuilder(self._key, self._type_name, wanted, bounded)
+
     def default_value(self, value: T | str) -> ConfigOption[T]:
         """The option with a default, which must itself be a good value.
 
@@ -187,6 +197,24 @@ class TypedConfigOptionBuilder(Generic[T]):
         True
         """
         return ConfigOption(self._key, self._type_name, self._wanted, self._parse)
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Reads a number that must not be too small.
+
+    >>> AtLeast(int, 1)("2")
+    2
+    """
+
+    parse: Callable[[Any], Any]
+    least: int
+
+    def __call__(self, value: Any) -> Any:
+        number = self.parse(value)
+        if number < self.least:
+            raise InvalidArgument(f"this is less than {self.least}", got=repr(value)[:200])
+        return number
 
 
 @dataclass(frozen=True)

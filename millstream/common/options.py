@@ -51,7 +51,7 @@ PIPELINE_NAME = _known(
     "The name of the job, unless execute() is given one.",
 )
 PARALLELISM = _known(
-    _key("parallelism.default").int_type().default_value(1),
+    _key("parallelism.default").int_type().at_least(1).default_value(1),
     "How many subtasks an operator has that does not say so itself.",
 )
 MAX_PARALLELISM = _known(
@@ -261,19 +261,19 @@ LATENCY_INTERVAL = _known(
 # ------------------------------------------------------------------ our own
 
 EPOCH_INTERVAL = _known(
-    _key("millstream.epoch.interval").duration_type().default_value("1 s"),
+    _key("millstream.epoch.interval").duration_type().at_least(1, "ms").default_value("1 s"),
     "How often an epoch begins, if there is anything to read.",
 )
 EPOCH_RECORDS = _known(
-    _key("millstream.epoch.records").int_type().no_default_value(),
+    _key("millstream.epoch.records").int_type().at_least(1).no_default_value(),
     "Cut epochs after so many records (and bounded jobs into epochs at all); by default by time.",
 )
 BUFFER_BYTES = _known(
-    _key("millstream.buffer.bytes").memory_type().default_value("256 kb"),
+    _key("millstream.buffer.bytes").memory_type().at_least(1, "byte").default_value("256 kb"),
     "A buffer that has grown to this size is sent.",
 )
 BUFFER_RECORDS = _known(
-    _key("millstream.buffer.records").int_type().default_value(8192),
+    _key("millstream.buffer.records").int_type().at_least(1).default_value(8192),
     "A buffer with this many records is sent.",
 )
 SORT_MEMORY = _known(
@@ -316,7 +316,8 @@ def get(config: Configuration, option: ConfigOption[T]) -> T:
             key=option.key,
             value=repr(value)[:200],
             wanted=option.wanted,
-            hint=option.description or None,
+            about=option.description or None,
+            hint=f"set {option.key} to {option.wanted}",
         ) from None
 
 

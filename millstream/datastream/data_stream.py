@@ -24,7 +24,7 @@ from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink
-from millstream.datastream.program import as_function, as_key, as_type, not_yet
+from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
 from millstream.graph.partitioning import Partitioning, Strategy
@@ -98,7 +98,8 @@ class DataStream:
             raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
         if operator.most_parallelism is not None and parallelism > operator.most_parallelism:
             msg = f"'{operator.name}' cannot run with a parallelism of {parallelism}"
-            raise InvalidArgument(msg, most=operator.most_parallelism)
+            hint = "set the parallelism of the operators that follow"
+            raise InvalidArgument(msg, most=operator.most_parallelism, hint=hint)
         operator.parallelism = parallelism
         return self
 
@@ -255,6 +256,7 @@ class DataStream:
         """The records of several streams, in no particular order between them."""
         if not all(isinstance(one, DataStream) for one in streams):
             raise InvalidArgument("union takes streams", got=repr(streams))
+        self._check_same_environment("union", *streams)
         inputs = tuple(one._values()._transformation for one in (self, *streams))
         first = inputs[0].output_type
         common = first if all(one.output_type == first for one in inputs) else None
@@ -268,6 +270,7 @@ class DataStream:
 
         if not isinstance(ds, DataStream):
             raise InvalidArgument("connect takes a stream", got=type(ds).__name__)
+        self._check_same_environment("connect", ds)
         return ConnectedStreams(self, ds)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
@@ -279,6 +282,11 @@ class DataStream:
                 self._env._next_id(), output_tag.type_info, input=operator, tag_id=output_tag.tag_id
             ),
         )
+
+    def _check_same_environment(self, call: str, *others: DataStream) -> None:
+        if any(one._env is not self._env for one in others):
+            msg = f"{call} was given a stream of another environment"
+            raise InvalidArgument(msg, hint="read all sources of a program with the same env")
 
     def _values(self) -> DataStream:
         """The stream as sinks and unions see it."""
@@ -380,6 +388,8 @@ class DataStream:
         operator = getattr(sink, "to_operator", None)
         if callable(operator):
             return DataStreamSink(self._sink("Sink: Writer", operator()))
+        if isinstance(sink, type):
+            raise class_given("sink_to", sink)
         if not isinstance(sink, Sink):
             msg = "sink_to needs a Sink"
             raise InvalidArgument(
@@ -398,11 +408,11 @@ class DataStream:
 
         With `limit`, a list of at most so many.
         """
+        if limit is not None and limit < 1:
+            raise InvalidArgument("limit must be 1 or more", got=limit)
         iterator = self._env._collect(self, job_execution_name)
         if limit is None:
             return iterator
-        if limit < 1:
-            raise InvalidArgument("limit must be 1 or more", got=limit)
         with CloseableIterator(iterator._run, iterator._results, limit) as limited:
             return list(limited)
 

@@ -16,7 +16,7 @@ from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.program import as_function, as_key, not_on_keyed, not_yet
-from millstream.errors import InvalidArgument
+from millstream.errors import InvalidArgument, KeySelectorError
 from millstream.graph import operators as ops
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Partitioning, Strategy
@@ -157,11 +157,22 @@ class KeyedStream(DataStream):
         raise not_on_keyed(call)
 
     def _partition(self, partitioning: Partitioning) -> DataStream:
-        raise not_on_keyed(f"{partitioning.strategy.value.lower()}()")
+        calls = {Strategy.CUSTOM: "partition_custom", Strategy.GLOBAL: "global_"}
+        raise not_on_keyed(calls.get(partitioning.strategy, partitioning.strategy.value.lower()))
 
 
 def read_key(key: Key, value: Any) -> Any:
     """A record's key, outside of generated code."""
+    try:
+        found = _find_key(key, value)
+    except Exception as error:
+        msg = f"the key selector raised {type(error).__name__}: {error}"
+        hint = "the selector must give a key for every record; filter out those without one"
+        raise KeySelectorError(msg, hint=hint) from error
+    return found if key.key_type is None else key.key_type.convert(found)
+
+
+def _find_key(key: Key, value: Any) -> Any:
     if isinstance(key.field, int):
         return value[key.field]
     if key.field is not None:

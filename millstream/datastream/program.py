@@ -10,7 +10,7 @@ from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOpera
 from millstream.graph.operators import Key
 from millstream.graph.transformations import calling_line
 
-__all__ = ["as_function", "as_key", "as_type", "not_on_keyed", "not_yet"]
+__all__ = ["as_function", "as_key", "as_type", "class_given", "not_on_keyed", "not_yet"]
 
 
 def as_type(output_type: Any) -> TypeInformation | None:
@@ -29,12 +29,18 @@ def as_function(call: str, function: Any, wanted: type[Function], *, plain: bool
     if isinstance(function, wanted):
         return function
     if isinstance(function, type) and issubclass(function, Function):
-        msg = f"{call} was given the class {function.__name__}, not an object of it"
-        raise InvalidArgument(msg, hint=f"write {function.__name__}()")
+        raise class_given(call, function)
     if isinstance(function, Function) or not plain or not callable(function):
         msg = f"{call} needs a {wanted.__name__}" + (" or a callable" if plain else "")
-        raise InvalidArgument(msg, got=type(function).__name__)
+        hint = None if plain else f"write a class that extends {wanted.__name__}"
+        raise InvalidArgument(msg, got=type(function).__name__, hint=hint)
     return function
+
+
+def class_given(call: str, given: type) -> InvalidArgument:
+    """The error for a class where an object of it is needed."""
+    msg = f"{call} was given the class {given.__name__}, not an object of it"
+    return InvalidArgument(msg, hint=f"write {given.__name__}()")
 
 
 def as_key(selector: Any, key_type: Any = None, call: str = "key_by") -> Key:

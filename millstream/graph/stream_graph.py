@@ -155,7 +155,10 @@ def build_stream_graph(
         if node.parallelism > node.max_parallelism:
             msg = f"the parallelism of '{node.name}' is above its maximum parallelism"
             raise InvalidArgument(
-                msg, parallelism=node.parallelism, max_parallelism=node.max_parallelism
+                msg,
+                parallelism=node.parallelism,
+                max_parallelism=node.max_parallelism,
+                hint="lower the parallelism, or raise the other with set_max_parallelism()",
             )
         if node.uid:
             if node.uid in used_uids:

@@ -44,14 +44,20 @@ class _NoTimersYet(_ReadOnlyTime):
     """Keyed functions may have timers, once they exist."""
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        raise _timers()
+        raise _no_timers("register_processing_time_timer")
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        raise _timers()
+        raise _no_timers("register_event_time_timer")
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        raise _no_timers("delete_processing_time_timer")
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        raise _no_timers("delete_event_time_timer")
 
 
-def _timers() -> NotSupportedYet:
-    msg = "timers are not available yet"
+def _no_timers(call: str) -> NotSupportedYet:
+    msg = f"TimerService.{call} is not available yet"
     return NotSupportedYet(msg, hint="keep to process_element without timers for now")
 
 

@@ -35,7 +35,7 @@ from millstream.runtime.chain import Chain
 from millstream.runtime.code import Location
 from millstream.runtime.text import shorten
 
-__all__ = ["explain", "explain_call", "explain_source"]
+__all__ = ["explain", "explain_call", "explain_source", "user_line"]
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
@@ -65,11 +65,17 @@ def explain(
         # Errors of our own say what failed; add who and where.
         facts: dict[str, Any] = {"operator": node.name, **error.evidence}
         facts.setdefault("record", shorten(record))
+        if error.__cause__ is not None:
+            facts.setdefault("line", user_line(error.__cause__.__traceback__))
         facts["declared_at"] = location.declared_at or node.declared_at
         facts["position"] = where
         hint = error.hint
+        if facts.get("value") == facts["record"]:
+            del facts["value"]
         if hint is None and location.role == "type":
             hint = "return what the operator's output_type says, or change the output_type"
+        if hint is None and location.role.startswith("key"):
+            hint = "return what the key_type of key_by says, or change the key_type"
         return type(error)(error.what, hint=hint, **facts)
     return _by_role(error, location, node, below, shorten(record), where)
 
@@ -77,13 +83,13 @@ def explain(
 def explain_call(error: Exception, node: StreamNode, call: str) -> MillstreamError:
     """The error for `open`, `close` and other calls that have no record."""
     below = error.__traceback__.tb_next if error.__traceback__ else None
-    facts: dict[str, Any] = {"operator": node.name, "line": _user_line(below)}
+    facts: dict[str, Any] = {"operator": node.name, "line": user_line(below)}
     if isinstance(error, MillstreamError):
         facts |= {"declared_at": node.declared_at, **error.evidence}
         return type(error)(error.what, hint=error.hint, **facts)
     kind = SinkError if isinstance(node.operator, SinkFunctionOp | SinkOp) else UserFunctionError
     return kind(
-        f"{call} of '{node.name}' raised {type(error).__name__}: {error}",
+        f"{call} of '{node.name}' raised {told(error)}",
         **facts,
         declared_at=node.declared_at,
         traceback=_user_traceback(error, below),
@@ -97,8 +103,8 @@ def explain_source(error: Exception, node: StreamNode, position: str) -> Millstr
         return type(error)(error.what, hint=error.hint, **facts)
     below = error.__traceback__.tb_next if error.__traceback__ else None
     return SourceError(
-        f"the source '{node.name}' raised {type(error).__name__}: {error}",
-        line=_user_line(below),
+        f"the source '{node.name}' raised {told(error)}",
+        line=user_line(below),
         position=position,
         declared_at=node.declared_at,
         traceback=_user_traceback(error, below),
@@ -115,20 +121,20 @@ def _by_role(
 ) -> MillstreamError:
     evidence: dict[str, Any] = {
         "operator": node.name,
-        "line": _user_line(below),
+        "line": user_line(below),
         "record": record,
         "position": position,
         "declared_at": location.declared_at or node.declared_at,
         "traceback": _user_traceback(error, below),
     }
-    raised = f"raised {type(error).__name__}: {error}"
+    raised = f"raised {told(error)}"
     returned = _not_iterable(error, node.operator) if below is None else None
     role, _, field = location.role.partition(" ")
     kind: type[JobError]
     match role:
         case "key" if field:
             kind = KeySelectorError
-            what = f"the record after '{node.name}' has no key {field}: {type(error).__name__}: {error}"
+            what = f"the record after '{node.name}' has no key {field}: {told(error)}"
             evidence["hint"] = "key_by with a name or a position needs that field in every record"
         case "key":
             kind, what = KeySelectorError, f"the key selector after '{node.name}' {raised}"
@@ -164,7 +170,7 @@ def _not_iterable(error: Exception, operator: Operator) -> str | None:
 
 def _unlocated(error: Exception, chain: Chain) -> MillstreamError:
     return JobError(
-        f"'{chain.vertex.name}' failed: {type(error).__name__}: {error}",
+        f"'{chain.vertex.name}' failed: {told(error)}",
         traceback="".join(traceback.format_exception(error)),
     )
 
@@ -186,7 +192,7 @@ def _user_frames(below: TracebackType | None) -> list[traceback.FrameSummary]:
     return [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
 
 
-def _user_line(below: TracebackType | None) -> str | None:
+def user_line(below: TracebackType | None) -> str | None:
     """The line in the user's code that the failure went through: the deepest one in the function's own file."""
     frames = _user_frames(below)
     if not frames:
@@ -201,3 +207,9 @@ def _user_traceback(error: Exception, below: TracebackType | None) -> str | None
         return None
     lines = traceback.format_list(frames)
     return "".join(lines) + "".join(traceback.format_exception_only(error))
+
+
+def told(error: BaseException) -> str:
+    """The kind of an exception and what it says, if it says anything."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -192,22 +192,26 @@ def _ship(vertex: JobVertex, edges: Sequence[Edge]) -> bytes:
         return bytes(cloudpickle.dumps(parts))
     except Exception as error:
         for node in vertex.nodes:
-            _check_ships(node, node.operator, error)
+            what = f"the function of '{node.name}'"
+            _check_ships(what, node.name, node.declared_at, node.operator, error)
         for edge in edges:
-            node = next(n for n in vertex.nodes if n.id == edge.source_node)
-            _check_ships(node, edge.partitioning, error)
+            name = next(n.name for n in vertex.nodes if n.id == edge.source_node)
+            key = edge.partitioning.key
+            line = None if key is None else key.declared_at
+            _check_ships(f"the key selector after '{name}'", name, line, key, error)
+            _check_ships(f"the partitioner after '{name}'", name, line, edge.partitioning, error)
         raise
 
 
-def _check_ships(node: Any, part: Any, original: Exception) -> None:
+def _check_ships(what: str, operator: str, line: Any, part: Any, original: Exception) -> None:
     try:
         cloudpickle.dumps(part)
     except Exception as error:
-        msg = f"the function of '{node.name}' cannot be sent to the workers"
         raise FunctionNotSerializable(
-            msg,
-            operator=node.name,
-            declared_at=node.declared_at,
+            f"{what} cannot be sent to the workers",
+            operator=operator,
+            declared_at=line,
             cause=f"{type(error).__name__}: {error}",
-            hint="create connections, locks and open files in open(), not in __init__ or at module level",
+            hint="create connections, locks and open files in open(), "
+            "not in __init__ or at module level",
         ) from original

@@ -12,7 +12,9 @@ from typing import Any
 from zlib import crc32
 
 from millstream.common.types import Row, make_row
+from millstream.errors import KeySelectorError
 from millstream.runtime.codec import plain
+from millstream.runtime.text import shorten
 
 __all__ = ["canonical", "key_group", "subtask_of", "subtask_range"]
 
@@ -49,7 +51,16 @@ _all_atomic = _ATOMIC.issuperset
 
 
 def _canonical_bytes(key: Any) -> bytes:
-    return plain(_normal(key))
+    try:
+        return plain(_normal(key))
+    except Exception as error:
+        msg = f"a key of type {type(key).__name__} cannot be serialized"
+        raise KeySelectorError(
+            msg,
+            key=shorten(key),
+            cause=f"{type(error).__name__}: {error}",
+            hint="use plain values as keys: text, numbers, tuples, Rows, dataclasses",
+        ) from error
 
 
 def _normal(key: Any) -> Any:

@@ -140,7 +140,8 @@ class EdgeWriter:
             try:
                 dumps(record)
             except Exception as one:
-                msg = f"a record of '{self.operator}' cannot be serialized for the next operator"
+                reader = "the next operator" if self.edge >= 0 else "the driver"
+                msg = f"a record of '{self.operator}' cannot be serialized for {reader}"
                 return RecordNotSerializable(
                     msg,
                     operator=self.operator,

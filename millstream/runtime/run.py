@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from millstream.common.job_status import JobStatus
-from millstream.errors import JobCancelled
+from millstream.errors import JobCancelled, JobError
 from millstream.runtime.job import Job
 from millstream.runtime.metrics import JobMetrics
 
@@ -28,6 +28,7 @@ class JobRun(ABC):
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_done: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin, and return once the job is known to be running or to have failed."""
@@ -37,8 +38,12 @@ class JobRun(ABC):
         self._thread.start()
 
     def on_done(self, call: Callable[[], None]) -> None:
-        """Have something called when the job has ended in any way."""
-        self._on_done.append(call)
+        """Have something called when the job has ended in any way; at once if it has."""
+        with self._lock:
+            if not self._done.is_set():
+                self._on_done.append(call)
+                return
+        call()
 
     def _main(self) -> None:
         started = time.monotonic()
@@ -50,11 +55,12 @@ class JobRun(ABC):
             if self._cancelled.is_set():
                 self.status = JobStatus.CANCELED
             else:
-                self.error = error
+                self.error = error if isinstance(error, Exception) else _exit_of(error)
                 self.status = JobStatus.FAILED
         finally:
             self.seconds = time.monotonic() - started
-            self._done.set()
+            with self._lock:
+                self._done.set()
             for call in self._on_done:
                 call()
 
@@ -94,3 +100,11 @@ class JobRun(ABC):
         if self.error is not None:
             raise self.error
         return self.seconds
+
+
+def _exit_of(error: BaseException) -> JobError:
+    """A function of the job called `exit`: that is the job's failure, not the client's end."""
+    msg = f"the job was ended by {type(error).__name__}: {error}"
+    failure = JobError(msg, hint="raise an exception instead of calling exit() in a function")
+    failure.__cause__ = error
+    return failure

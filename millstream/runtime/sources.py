@@ -18,6 +18,7 @@ from typing import Any
 from millstream.common.source import Source, SplitEnumerator
 from millstream.errors import MillstreamError, SourceError
 from millstream.runtime.control import SplitProgress
+from millstream.runtime.failure import user_line
 
 __all__ = ["Offset", "SourceCoordinator", "SourceSpec", "SplitRange", "SubtaskRanges"]
 
@@ -227,4 +228,5 @@ class _naming:
         if error is None or isinstance(error, MillstreamError) or not isinstance(error, Exception):
             return
         msg = f"the source '{self._spec.name}' failed: {type(error).__name__}: {error}"
-        raise SourceError(msg, source=self._spec.name, split=self._split) from error
+        line = user_line(error.__traceback__)
+        raise SourceError(msg, source=self._spec.name, split=self._split, line=line) from error

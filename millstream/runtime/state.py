@@ -121,7 +121,7 @@ class StateStore:
             for name, items in decode_state(file.name, self._read(file.name)).items():
                 self.table(name).apply(items)
             self._applied = file.name
-        self.loads += len(missing)
+        self.loads = len(missing)
         self._chain = chain
 
     def _read(self, name: str) -> bytes:

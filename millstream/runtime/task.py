@@ -53,9 +53,8 @@ OF_THE_JOB = 1
 class _Slot:
     """The opened chains of one level's subtask in this process."""
 
-    def __init__(self, job: JobSpec, level: int, subtask: int) -> None:
+    def __init__(self, job: JobSpec, subtask: int) -> None:
         self.job = job
-        self.level = level
         self.subtask = subtask
         self.rows = RowBatch()
         self.storage: Storage = open_storage(job.state_dir)
@@ -126,19 +125,20 @@ class _Slot:
             reader.close()
 
 
-# Slots of this process, the run used last at the end. A worker serves every job of its executor.
-_slots: dict[tuple[str, int, int], _Slot] = {}
-_KEPT_RUNS = 4
+# Slots of this process by run, level, source (at level 0, where each runs in tasks of its own) and subtask,
+# oldest run first. A worker serves every job of its executor.
+_slots: dict[tuple[str, int, int, int], _Slot] = {}
+_KEPT_RUNS = 8
 
 
-def slot_for(job: JobSpec, level: int, subtask: int) -> _Slot:
-    """This process's slot. Of the runs that have not been seen for long, only the last few are kept."""
-    key = (job.run_id, level, subtask)
+def slot_for(job: JobSpec, level: int, source: int, subtask: int) -> _Slot:
+    """This process's slot. Of other runs, only the last few are kept."""
+    key = (job.run_id, level, source, subtask)
     if key not in _slots:
-        runs = list(dict.fromkeys(run for run, _, _ in _slots if run != job.run_id))
+        runs = list(dict.fromkeys(run for run, *_ in _slots if run != job.run_id))
         for run in runs[: -(_KEPT_RUNS - 1)]:
             close_run(run)
-        _slots[key] = _Slot(job, level, subtask)
+        _slots[key] = _Slot(job, subtask)
     return _slots[key]
 
 
@@ -149,15 +149,18 @@ def close_run(run_id: str) -> None:
 
 
 class LevelTask:
-    """An attempt to run one level's subtask for one epoch."""
+    """An attempt to run one level's subtask for one epoch; of level 0, for one source."""
 
-    def __init__(self, job: JobSpec, level: int, subtask: int, epoch: int) -> None:
+    def __init__(
+        self, job: JobSpec, level: int, subtask: int, epoch: int, *, source: int = -1
+    ) -> None:
         self.job = job
         self.level = level
         self.subtask = subtask
         self.epoch = epoch
         self.attempt = uuid.uuid4().hex[:16]
-        self._slot = slot_for(job, level, subtask)
+        self._key = (job.run_id, level, source, subtask)
+        self._slot = slot_for(job, level, source, subtask)
         self._rows = self._slot.rows
         self._started = time.perf_counter()
         self._chains: dict[int, Chain] = {}
@@ -369,8 +372,7 @@ class LevelTask:
         yield self._rows.take()
 
     def _close(self) -> None:
-        key = (self.job.run_id, self.level, self.subtask)
-        slot = _slots.pop(key, None)
+        slot = _slots.pop(self._key, None)
         if slot is not None:
             slot.close()
 
@@ -379,7 +381,7 @@ class LevelTask:
         try:
             yield from steps()
         except BaseException:
-            _slots.pop((self.job.run_id, self.level, self.subtask), None)
+            _slots.pop(self._key, None)
             for chain in self._chains.values():
                 for hook in chain.sink_hooks.values():
                     if hasattr(hook, "abort"):

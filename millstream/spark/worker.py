@@ -98,7 +98,8 @@ def source_level(
                 data = works[number] if works is not None else read_work(job, epoch, number)
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
-                    yield from LevelTask(job, 0, work.subtask, epoch).run_source(work)
+                    task = LevelTask(job, 0, work.subtask, epoch, source=work.node)
+                    yield from task.run_source(work)
 
     return run
 
@@ -121,7 +122,7 @@ def frame_level(
             partition = first.column(first.num_columns - 1)[0].as_py()
         else:
             partition = context.partitionId() if context is not None else 0
-        task = LevelTask(job, 0, partition % parallelism, _epoch(context))
+        task = LevelTask(job, 0, partition % parallelism, _epoch(context), source=node)
         return task.run_frame(node, partition, _records(first, batches), ended=bounded)
 
     return run

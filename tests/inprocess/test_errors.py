@@ -53,6 +53,7 @@ from millstream.errors import (
 from tests.support import collect, environment
 
 NONE = WatermarkStrategy.no_watermarks()
+IN_ENVIRONMENT = "in stream_execution_environment.py; reported"
 
 
 def line_of(marker):
@@ -258,7 +259,7 @@ def test_stop_iteration_is_an_error_and_not_an_end():
         raise StopIteration
 
     error = failing(lambda env: numbers(env).map(stop), UserFunctionError)
-    assert "StopIteration" in error.what
+    assert error.what == "the function of 'Map' raised StopIteration"
 
 
 def test_braces_in_values_and_names_do_no_harm():
@@ -306,13 +307,15 @@ def test_open_and_close(function, call, text, marker):
 def test_a_failure_is_told_and_not_that_close_failed_after_it():
     class Both(MapFunction):
         def map(self, value):
-            return boom(value)
+            return boom(value) if value == 2 else value
 
         def close(self):
             raise OSError("closing failed too")
 
-    env = environment(2)
-    error = failing(lambda env: numbers(env).rebalance().map(Both()), UserFunctionError, env=env)
+    env = environment(2, epoch=2)
+    error = failing(
+        lambda env: numbers(env, 1, 2, 3, 4).rebalance().map(Both()), UserFunctionError, env=env
+    )
     assert "ValueError" in error.what
 
 
@@ -467,16 +470,23 @@ def capturing():
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda s: s.map(capturing()).name("capture"), "capture"),
-        (lambda s: s.map(str).name("before").key_by(Holds()).reduce(min), "before"),
-        (lambda s: s.map(str).name("m").partition_custom(Holds(), int).map(str), "m"),
+        (lambda s: s.map(capturing()).name("x"), "the function of 'x'"),
+        (
+            lambda s: s.map(str).name("x").key_by(Holds()).reduce(min),
+            "the key selector after 'x'",
+        ),
+        (
+            lambda s: s.map(str).name("x").partition_custom(Holds(), int).map(str),
+            "the partitioner after 'x'",
+        ),
     ],
     ids=["closure", "key selector", "partitioner"],
 )
 def test_a_function_that_cannot_be_shipped(call, name):
     error = failing(lambda env: call(numbers(env)), FunctionNotSerializable)
     assert error.code == "FUNCTION_NOT_SERIALIZABLE"
-    assert error.evidence["operator"] == name
+    assert error.what == f"{name} cannot be sent to the workers"
+    assert error.evidence["operator"] == "x"
     assert "lock" in error.evidence["cause"]
     assert __file__ in str(error.evidence["declared_at"])
     assert "open()" in error.hint
@@ -550,7 +560,8 @@ def test_a_key_that_cannot_be_serialized():
     error = failing(
         lambda env: numbers(env).key_by(lambda v: threading.Lock()).sum(), KeySelectorError
     )
-    assert "lock" in str(error)
+    assert "a key of type lock cannot be serialized" in error.what
+    assert "plain values" in error.hint
 
 
 def test_a_key_of_the_wrong_type():
@@ -559,6 +570,7 @@ def test_a_key_of_the_wrong_type():
         TypeMismatchError,
     )
     assert (error.evidence["wanted"], error.evidence["found"]) == ("Integer", "str")
+    assert "key_type" in error.hint
 
 
 @pytest.mark.parametrize("selector", [True, 1.5, None, "not a name", MapFunction, BadMap()])
@@ -720,8 +732,15 @@ def test_a_declared_type_has_no_such_field():
 
 def test_unknown_keys_warn_with_the_nearest_match():
     configuration = Configuration().set_string("millstream.epoch.record", "3")
-    with pytest.warns(UserWarning, match="did you mean 'millstream.epoch.records'") as caught:
-        StreamExecutionEnvironment.get_execution_environment(configuration)  # warned
+    with pytest.warns(UserWarning, match="did you mean 'millstream.epoch.records'"):
+        StreamExecutionEnvironment.get_execution_environment(configuration)
+
+
+@pytest.mark.xfail(strict=True, reason=f"its stacklevel is one too small {IN_ENVIRONMENT}")
+def test_the_warning_points_at_the_users_line():
+    configuration = Configuration().set_string("millstream.epoch.record", "3")
+    with pytest.warns(UserWarning, match="unknown configuration key") as caught:
+        StreamExecutionEnvironment.get_execution_environment(configuration)
     assert caught[0].filename == __file__
 
 
@@ -779,8 +798,8 @@ def test_a_missing_file(tmp_path):
 class Dying(Source):
     """Ten numbers; something fails on the way."""
 
-    def __init__(self, where, at=4):
-        self.where, self.at = where, at
+    def __init__(self, where, at=4, split="only"):
+        self.where, self.at, self.split = where, at, split
 
     def boundedness(self):
         return Boundedness.BOUNDED
@@ -788,20 +807,20 @@ class Dying(Source):
     def create_enumerator(self, parallelism):
         if self.where == "create":
             boom("create")
-        return DyingSplits(self.where)
+        return DyingSplits(self.where, self.split)
 
     def create_reader(self):
         return DyingReader(self.where, self.at)
 
 
 class DyingSplits(SplitEnumerator):
-    def __init__(self, where):
-        self.where = where
+    def __init__(self, where, split):
+        self.where, self.split = where, split
 
     def discover(self):
         if self.where == "discover":
             boom("discover")
-        return ["{only}"]
+        return [self.split]
 
     def available(self, split, position):
         return 10
@@ -831,6 +850,7 @@ def test_a_source_that_does_not_start(where):
     assert error.code == "SOURCE_FAILED"
     assert "'Source: tens'" in error.what
     assert f"ValueError: no {where}" in error.what
+    assert error.evidence["line"].startswith(line_of("boom"))
 
 
 def test_a_source_that_dies_in_mid_read():
@@ -840,10 +860,17 @@ def test_a_source_that_dies_in_mid_read():
     assert __file__ in str(error.evidence["declared_at"])
 
 
-@pytest.mark.xfail(strict=True, reason="task.py counts whole chunks, and formats braces; reported")
+@pytest.mark.xfail(strict=True, reason="task.py counts whole chunks; reported")
 def test_where_a_source_died():
     error = failing(lambda env: env.from_source(Dying("read"), NONE, "tens"), SourceError)
-    assert error.evidence["position"] == "split '{only}', positions 0 to 10, record 4 of these"
+    assert error.evidence["position"] == "split 'only', positions 0 to 10, record 4 of these"
+
+
+@pytest.mark.xfail(strict=True, reason="task.py calls str.format with the split's name; reported")
+def test_a_source_that_dies_in_a_split_with_braces():
+    source = Dying("read", 0, "{only}")
+    error = failing(lambda env: env.from_source(source, NONE, "tens"), SourceError)
+    assert error.evidence["position"] == "split '{only}', positions 0 to 10, record 0 of these"
 
 
 class DyingFunction(SourceFunction):
@@ -862,10 +889,11 @@ def test_a_source_function_that_raises():
 
 
 def test_a_user_error_names_the_split_even_with_braces():
-    error = failing(
-        lambda env: env.from_source(Dying("no"), NONE, "tens").map(boom), UserFunctionError
+    source = Dying("no", 0, "{only} {0}")
+    error = failing(lambda env: env.from_source(source, NONE, "tens").map(boom), UserFunctionError)
+    assert error.evidence["position"] == (
+        "split '{only} {0}', positions 0 to 10, record 0 of these"
     )
-    assert error.evidence["position"] == "split '{only}', positions 0 to 10, record 0 of these"
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -1079,8 +1107,16 @@ class NoSink(SinkFunction):
         (lambda s: s.connect(s).process(BadCoProcess), "BadCoProcess"),
         (lambda s: s.add_sink(NoSink), "NoSink"),
         (lambda s: s.sink_to(BadWriterSink), "BadWriterSink"),
-        (lambda s: s.get_execution_environment().add_source(DyingFunction), "DyingFunction"),
-        (lambda s: s.get_execution_environment().from_source(Dying, NONE, "n"), "Dying"),
+        pytest.param(
+            lambda s: s.get_execution_environment().add_source(DyingFunction),
+            "DyingFunction",
+            marks=pytest.mark.xfail(strict=True, reason=IN_ENVIRONMENT),
+        ),
+        pytest.param(
+            lambda s: s.get_execution_environment().from_source(Dying, NONE, "n"),
+            "Dying",
+            marks=pytest.mark.xfail(strict=True, reason=IN_ENVIRONMENT),
+        ),
     ],
 )
 def test_a_class_instead_of_an_object(call, name):
