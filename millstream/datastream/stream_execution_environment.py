@@ -29,7 +29,7 @@ from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator, ResultQueue
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.executor import create_run
-from millstream.datastream.program import as_type, not_yet
+from millstream.datastream.program import as_type, class_given, not_yet
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
 from millstream.errors import InvalidArgument
@@ -94,7 +94,10 @@ class StreamExecutionEnvironment:
         for text in options.check_known(self._configuration):
             if text not in self._warned:
                 self._warned.add(text)
-                warnings.warn(text, UserWarning, stacklevel=3)
+                line = calling_line()
+                warnings.warn_explicit(
+                    text, UserWarning, line.file if line else __file__, line.line if line else 0
+                )
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """The parallelism of operators that do not set their own."""
@@ -225,6 +228,8 @@ class StreamExecutionEnvironment:
         type_info: Any = None,
     ) -> DataStream:
         """A stream read from a `Source`."""
+        if isinstance(source, type):
+            raise class_given("from_source", source)
         if not isinstance(source, Source):
             msg = "from_source needs a Source"
             raise InvalidArgument(
@@ -247,6 +252,8 @@ class StreamExecutionEnvironment:
         self, source_func: SourceFunction, source_name: str = "Custom Source", type_info: Any = None
     ) -> DataStream:
         """A stream pushed by a `SourceFunction`, which runs on the driver."""
+        if isinstance(source_func, type):
+            raise class_given("add_source", source_func)
         if not isinstance(source_func, SourceFunction):
             msg = "add_source needs a SourceFunction"
             raise InvalidArgument(

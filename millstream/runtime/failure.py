@@ -17,6 +17,7 @@ from millstream.errors import (
     JobError,
     KeySelectorError,
     MillstreamError,
+    RecordNotSerializable,
     SinkError,
     SourceError,
     UserFunctionError,
@@ -35,7 +36,7 @@ from millstream.runtime.chain import Chain
 from millstream.runtime.code import Location
 from millstream.runtime.text import shorten
 
-__all__ = ["explain", "explain_call", "explain_source", "user_line"]
+__all__ = ["explain", "explain_call", "explain_decoding", "explain_source", "user_line"]
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
@@ -93,6 +94,17 @@ def explain_call(error: Exception, node: StreamNode, call: str) -> MillstreamErr
         **facts,
         declared_at=node.declared_at,
         traceback=_user_traceback(error, below),
+    )
+
+
+def explain_decoding(error: Exception, node: StreamNode) -> MillstreamError:
+    """The error for records that were written but cannot be read."""
+    return RecordNotSerializable(
+        f"records sent to '{node.name}' cannot be read back",
+        operator=node.name,
+        declared_at=node.declared_at,
+        cause=f"{type(error).__name__}: {error}",
+        hint="make sure that the records' class can be pickled and unpickled",
     )
 
 

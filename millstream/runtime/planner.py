@@ -42,6 +42,7 @@ class EpochPlanner:
             if wait > 0:
                 stop.wait(min(wait, 0.05))
                 continue
+            self.offset = self._sources.discover(self.offset)
             self._end = self._sources.next(self.offset, everything=self._everything)
             # A source may learn of its end only after its last record: that is an epoch too.
             ended = self._sources.ended(self._end)

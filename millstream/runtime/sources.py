@@ -86,10 +86,12 @@ class SourceCoordinator:
         return self._enumerators[name]
 
     def initial(self) -> Offset:
-        """Where a new job begins: no split is known yet, so that the first epoch announces them."""
+        """Where a new job begins: no split is known yet."""
         return {name: {} for name in self._specs}
 
-    def _discover(self, offset: Offset) -> Offset:
+    def discover(self, offset: Offset) -> Offset:
+        """The offset with splits that are new since, each where it begins. Done before `next`, so that the
+        beginning of a split stands in the log and is not asked for again at a replay."""
         result: Offset = {}
         for name, spec in self._specs.items():
             positions = dict(offset.get(name, {}))
@@ -103,7 +105,7 @@ class SourceCoordinator:
 
     def next(self, start: Offset, *, everything: bool = False) -> Offset:
         """How far the next epoch goes. Equal to `start` if there is nothing to read."""
-        offset = self._discover(start)
+        offset = self.discover(start)
         budget = None if everything else self._budget
         ahead = [
             (name, split, position, self._available(name, split, position))

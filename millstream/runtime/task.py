@@ -33,7 +33,7 @@ from millstream.graph.partitioning import Strategy
 from millstream.runtime.chain import Chain, ChainBuilder
 from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
-from millstream.runtime.failure import explain, explain_call, explain_source
+from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
 from millstream.runtime.input import InputQueue
 from millstream.runtime.job import JobSpec, VertexSpec
 from millstream.runtime.output import EdgeWriter
@@ -193,17 +193,18 @@ class LevelTask:
         source: Iterator[Any] | None = None
         done = 0
         while True:
+            # Extended in place: if reading fails, the list says how far it came.
+            chunk: list[Any] = []
             try:
                 if source is None:
                     reader = self._slot.reader(chain)
                     source = iter(
                         reader.read(split, start, end) if part.records is None else part.records
                     )
-                chunk = list(islice(source, CHUNK))
+                chunk.extend(islice(source, CHUNK))
             except Exception as error:
-                raise explain_source(
-                    error, chain.vertex.head, position.format(index=done)
-                ) from error
+                where = position.replace("{index}", str(done + len(chunk)))
+                raise explain_source(error, chain.vertex.head, where) from error
             if not chunk:
                 break
             yield from self._process(chain, 0, chunk, position, done)
@@ -259,7 +260,10 @@ class LevelTask:
                 continue
             vertex_id = edge.vertex
             chain = self._chains[vertex_id]
-            buffer = decode(row.payload)
+            try:
+                buffer = decode(row.payload)
+            except Exception as error:
+                raise explain_decoding(error, chain.vertex.head) from error
             size = len(memoryview(row.payload))
             self._bytes_in[vertex_id] = self._bytes_in.get(vertex_id, 0) + size
             self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)

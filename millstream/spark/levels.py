@@ -40,7 +40,7 @@ def level_frame(session: SparkSession, job: Job, spec: JobSpec) -> DataFrame:
 def _bounded_sources(session: SparkSession, job: Job, spec: JobSpec, shipped: bytes) -> DataFrame:
     coordinator = SourceCoordinator(job.split_sources, job.settings.epoch_interval)
     try:
-        start = coordinator.initial()
+        start = coordinator.discover(coordinator.initial())
         end = coordinator.next(start, everything=True)
         works = [bytes(cloudpickle.dumps(work)) for work in coordinator.ranges(start, end)]
     finally:

@@ -499,7 +499,6 @@ class OneWay(Exception):
         super().__init__(one)
 
 
-@pytest.mark.xfail(strict=True, reason="decode() in task.py is not explained; reported")
 def test_a_record_that_can_be_written_but_not_read():
     error = failing(
         lambda env: numbers(env).map(lambda v: OneWay(v, v)).name("m").rebalance().map(str),
@@ -736,7 +735,6 @@ def test_unknown_keys_warn_with_the_nearest_match():
         StreamExecutionEnvironment.get_execution_environment(configuration)
 
 
-@pytest.mark.xfail(strict=True, reason=f"its stacklevel is one too small {IN_ENVIRONMENT}")
 def test_the_warning_points_at_the_users_line():
     configuration = Configuration().set_string("millstream.epoch.record", "3")
     with pytest.warns(UserWarning, match="unknown configuration key") as caught:
@@ -860,13 +858,11 @@ def test_a_source_that_dies_in_mid_read():
     assert __file__ in str(error.evidence["declared_at"])
 
 
-@pytest.mark.xfail(strict=True, reason="task.py counts whole chunks; reported")
 def test_where_a_source_died():
     error = failing(lambda env: env.from_source(Dying("read"), NONE, "tens"), SourceError)
     assert error.evidence["position"] == "split 'only', positions 0 to 10, record 4 of these"
 
 
-@pytest.mark.xfail(strict=True, reason="task.py calls str.format with the split's name; reported")
 def test_a_source_that_dies_in_a_split_with_braces():
     source = Dying("read", 0, "{only}")
     error = failing(lambda env: env.from_source(source, NONE, "tens"), SourceError)
@@ -1110,12 +1106,10 @@ class NoSink(SinkFunction):
         pytest.param(
             lambda s: s.get_execution_environment().add_source(DyingFunction),
             "DyingFunction",
-            marks=pytest.mark.xfail(strict=True, reason=IN_ENVIRONMENT),
         ),
         pytest.param(
             lambda s: s.get_execution_environment().from_source(Dying, NONE, "n"),
             "Dying",
-            marks=pytest.mark.xfail(strict=True, reason=IN_ENVIRONMENT),
         ),
     ],
 )

@@ -62,7 +62,7 @@ def run(script: Path, arguments: list[str], monkeypatch: Any, capfd: Any) -> lis
 
 
 def test_every_example_is_run() -> None:
-    assert EXAMPLES == {*EXPECTED, "hashtag_count.py"}
+    assert {*EXPECTED, "hashtag_count.py"} == EXAMPLES
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

@@ -276,7 +276,9 @@ def test_get_names_key_value_and_wanted(key, value, wanted):
         options.get(Configuration.from_dict({key: value}), options.ALL[key])
     error = caught.value
     assert error.code == "CONFIGURATION_INVALID"
-    assert error.evidence == {"key": key, "value": repr(value), "wanted": wanted}
+    about = options.ALL[key].description
+    assert error.evidence == {"key": key, "value": repr(value), "wanted": wanted, "about": about}
+    assert wanted in error.hint
 
 
 def test_check_known():

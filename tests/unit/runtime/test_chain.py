@@ -195,9 +195,6 @@ def test_key_selectors_partitioners_and_reduce_functions_are_opened():
     assert sorted(collect(stream.map(lambda v: v).key_by(Key()).reduce(Add()))) == [0, 1, 2, 4]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the first source to end closes the slot of all sources; reported (task.py)"
-)
 def test_two_sources_in_one_slot_keep_their_functions_to_the_end():
     env = environment(epoch=1)
     one = env.from_collection(["a", "b"]).map(Counting())
