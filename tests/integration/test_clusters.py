@@ -142,7 +142,7 @@ def on_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
         assert printed["session"] == [url]
 
         def executors() -> list[str]:
-            return [c for c in marked(mark).values() if "pyspark" in c or "Executor" in c]
+            return [c for c in marked(mark).values() if "pyspark.daemon" in c or "Backend" in c]
 
         assert eventually(lambda: not executors(), 30), executors()
         yield printed

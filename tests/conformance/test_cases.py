@@ -1,0 +1,175 @@
+"""Runs the cases in `cases/`: one or more for each rule of the semantics, named by its number.
+
+A case is a text of options (`name: value`) and indented blocks:
+
+    # Rule 38. A comment.
+    parallelism: 1 2 4        the default
+    epochs: 1 3 whole         the default; records in an epoch
+    order: any                the default; `same`: as written; `by EXPR`: as written among equal EXPR of v
+    todo: why                 known to fail, and why
+
+    input words:              a stream `words`, read from a collection; one expression per line
+      "to"
+    define:                   Python, for functions
+    program:                  Python; `env`, the inputs and all public names are there, `p` is the parallelism
+      counts = words.map(lambda w: (w, 1)).key_by(0).sum(1)
+    expect counts:            the records of that stream or list, one expression per line; `*` unpacks
+      ("to", 1)
+    print:                    or: what the job prints
+      2> to
+    error: CODE               or: the error, and what its text must hold
+      part of the text
+"""
+
+import itertools
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from millstream import datastream
+from millstream.common.typeinfo import Types
+from millstream.common.types import Row, RowKind
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors.number_seq import NumberSequenceSource
+from millstream.datastream import DataStream, KeyedStream
+from millstream.errors import MillstreamError
+from tests.support import environment, keeping
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.case"))
+NAMES = {name: getattr(datastream, name) for name in datastream.__all__} | {
+    "NumberSequenceSource": NumberSequenceSource,
+    "Row": Row,
+    "RowKind": RowKind,
+    "Types": Types,
+    "no_watermarks": WatermarkStrategy.no_watermarks(),
+}
+IN_SCOPE = [*range(36, 44), 45, 46, *range(52, 59)]
+
+
+class Case:
+    """A parsed case."""
+
+    def __init__(self, path):
+        self.path = path
+        self.options = {}
+        self.blocks = {}
+        block = None
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if line.startswith("  ") and block is not None:
+                self.blocks[block][1].append(line[2:])
+            elif found := re.fullmatch(r"(\w+(?: \w+)?): *(.*)", line):
+                name, self.options[found[1]] = found[1], found[2]
+                block = name
+                self.blocks[block] = (number, [])
+            elif line.strip() and not line.startswith("#"):
+                raise ValueError(f"{path.name}:{number}: what is this? {line!r}")
+            elif block is not None and not line:
+                self.blocks[block][1].append("")
+        unknown = {name.split()[0] for name in self.blocks} - {
+            "parallelism", "epochs", "order", "todo", "input", "define", "program", "expect",
+            "print", "error",
+        }  # fmt: skip
+        assert not unknown, f"{path.name}: unknown {unknown}"
+
+    def lines(self, name):
+        """The lines of a block that are not empty."""
+        return [line for line in self.blocks[name][1] if line.strip()]
+
+    def of_kind(self, kind):
+        """The names after a word: of inputs, of expectations."""
+        return [name.split()[1] for name in self.blocks if name.split()[0] == kind]
+
+    def run_block(self, name, scope):
+        """Execute Python; its lines keep their numbers in the file, so that errors point there."""
+        if name in self.blocks:
+            number, lines = self.blocks[name]
+            exec(compile("\n" * number + "\n".join(lines), str(self.path), "exec"), scope)
+
+    def values(self, name, scope):
+        """The values of a block of expressions."""
+        return [value for line in self.lines(name) for value in eval(f"[{line},]", scope)]
+
+    def variants(self):
+        """All pairs of parallelism and epoch size."""
+        parallelism = self.options.get("parallelism", "1 2 4").split()
+        epochs = self.options.get("epochs", "1 3 whole").split()
+        for p, epoch in itertools.product(parallelism, epochs):
+            yield int(p), None if epoch == "whole" else int(epoch)
+
+
+def program_of(case, env, p):
+    scope = {**NAMES, "__name__": "a_case", "env": env, "p": p}
+    case.run_block("define", scope)
+    for name in case.of_kind("input"):
+        scope[name] = env.from_collection(case.values(f"input {name}", scope))
+    case.run_block("program", scope)
+    return scope
+
+
+def exact(value):
+    """A text that tells 1 from 1.0 from True, inside of containers too."""
+    return f"{type(value).__name__} {value!r}"
+
+
+def compare(case, got, expected):
+    order = case.options.get("order", "any")
+    if order == "same":
+        assert [exact(v) for v in got] == [exact(v) for v in expected]
+    else:
+        assert Counter(map(exact, got)) == Counter(map(exact, expected))
+    if order.startswith("by "):
+        for key in {repr(eval(order[3:], {"v": v})) for v in expected}:
+            one, two = (
+                [exact(v) for v in values if repr(eval(order[3:], {"v": v})) == key]
+                for values in (got, expected)
+            )
+            assert one == two
+
+
+def run(case, p, epoch, capsys):
+    env = environment(p, epoch)
+    with keeping() as kept:
+        scope = program_of(case, env, p)
+        streams = [name for name in case.of_kind("expect") if isinstance(scope[name], DataStream)]
+        for name in streams:
+            stream = scope[name]
+            # A sink beside its operator, so that the records are as the operator left them.
+            alike = getattr(stream._transformation, "parallelism", None)
+            kept.add(name, stream, None if isinstance(stream, KeyedStream) else alike)
+        if streams or env._sinks:
+            env.execute(case.path.stem)
+        for name in case.of_kind("expect"):
+            expected = case.values(f"expect {name}", scope)
+            compare(case, kept.values(name) if name in streams else scope[name], expected)
+    if "print" in case.blocks:
+        compare(case, capsys.readouterr().out.splitlines(), case.lines("print"))
+
+
+def params():
+    for path in CASES:
+        case = Case(path)
+        todo = [pytest.mark.xfail(strict=True, reason=case.options.get("todo"))]
+        for p, epoch in case.variants():
+            name = f"{path.stem}-p{p}-{epoch or 'whole'}"
+            yield pytest.param(
+                case, p, epoch, id=name, marks=todo if "todo" in case.options else []
+            )
+
+
+@pytest.mark.parametrize(("case", "p", "epoch"), params())
+def test_case(case, p, epoch, capsys):
+    if "error" not in case.blocks:
+        run(case, p, epoch, capsys)
+        return
+    with pytest.raises(MillstreamError) as caught:
+        run(case, p, epoch, capsys)
+    assert caught.value.code == case.options["error"]
+    for part in case.lines("error"):
+        assert part in str(caught.value)
+
+
+def test_every_rule_in_scope_has_a_case():
+    numbers = {int(re.match(r"r(\d+)_", path.stem)[1]) for path in CASES}
+    assert numbers == set(IN_SCOPE)
