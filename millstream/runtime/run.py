@@ -14,6 +14,8 @@ from millstream.runtime.metrics import JobMetrics
 
 __all__ = ["JobRun"]
 
+_INTERRUPT_EVERY = 0.2
+
 
 class JobRun(ABC):
     """Runs a job in a thread of its own."""
@@ -69,7 +71,7 @@ class JobRun(ABC):
         """Carry out the job; return when it has ended or `_cancelled` is set."""
 
     def _interrupt(self) -> None:
-        """Make `_run` return soon."""
+        """Make `_run` return soon. Called again until it does; may find nothing to interrupt, or an engine that is gone."""
 
     @property
     def done(self) -> bool:
@@ -79,9 +81,10 @@ class JobRun(ABC):
     def cancel(self) -> None:
         """Stop the job and wait until nothing of it runs any more."""
         self._cancelled.set()
-        if not self._done.is_set():
+        # More than once: what is to be interrupted may only just be about to start.
+        while not self._done.is_set():
             self._interrupt()
-        self._done.wait()
+            self._done.wait(_INTERRUPT_EVERY)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; True if it has come. Short waits, so that Ctrl-C is heard."""

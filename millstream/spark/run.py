@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 import threading
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -37,12 +39,14 @@ class SparkRun(JobRun):
 
     def _run(self) -> None:
         settings = self.job.settings
-        folder = settings.state_dir or tempfile.mkdtemp(prefix="millstream-state-")
+        folder = settings.state_dir or self._temporary_folder()
         spec = self.job.spec(folder)
         committer = EpochCommitter(self.job, spec)
         self.metrics = committer.metrics
         writers = SparkWriters(self.job)
         try:
+            # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
+            self._session.sparkContext.addJobTag(self._tag)
             self._ship_python_files()
             frame = level_frame(self._session, self.job, spec)
             if self.job.one_epoch:
@@ -56,6 +60,14 @@ class SparkRun(JobRun):
             if settings.state_dir is None:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _temporary_folder(self) -> str:
+        """A folder that goes with the job. If this process is killed, the JVM removes it on its own way out."""
+        folder = tempfile.mkdtemp(prefix="millstream-state-")
+        jvm: Any = self._session._jvm
+        hooks = jvm.org.apache.spark.util.ShutdownHookManager
+        hooks.registerShutdownDeleteDir(jvm.java.io.File(folder))
+        return folder
+
     def _ship_python_files(self) -> None:
         files = self.job.settings.python_files
         if files:
@@ -64,20 +76,16 @@ class SparkRun(JobRun):
     # -- one epoch --------------------------------------------------------------------------------------
 
     def _run_once(self, frame: DataFrame, committer: EpochCommitter, writers: SparkWriters) -> None:
-        self._session.addTag(self._tag)
-        try:
-            if committer.streams:
-                # Partition by partition, so that a large result never has to fit into the driver.
-                messages = []
-                for row in frame.toLocalIterator(prefetchPartitions=True):
-                    one = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
-                    if not committer.deliver(one):
-                        messages.append(one)
-                committer.complete(0, messages)
-            else:
-                writers.complete(frame, 0, committer)
-        finally:
-            self._session.removeTag(self._tag)
+        if committer.streams:
+            # Partition by partition, so that a large result never has to fit into the driver.
+            messages = []
+            for row in frame.toLocalIterator(prefetchPartitions=True):
+                one = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
+                if not committer.deliver(one):
+                    messages.append(one)
+            committer.complete(0, messages)
+        else:
+            writers.complete(frame, 0, committer)
 
     # -- many epochs ------------------------------------------------------------------------------------
 
@@ -125,5 +133,6 @@ class SparkRun(JobRun):
         return self._ended.is_set() or self._cancelled.is_set()
 
     def _interrupt(self) -> None:
-        if self.job.one_epoch:
-            self._session.interruptTag(self._tag)
+        # The session's own tags do not reach what is collected as Arrow; the context's do.
+        with contextlib.suppress(Exception):
+            self._session.sparkContext.cancelJobsWithTag(self._tag)

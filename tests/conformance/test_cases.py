@@ -158,7 +158,7 @@ def params():
             )
 
 
-@pytest.mark.parametrize(("case", "p", "epoch"), params())
+@pytest.mark.parametrize(("case", "p", "epoch"), list(params()))
 def test_case(case, p, epoch, capsys):
     if "error" not in case.blocks:
         run(case, p, epoch, capsys)

@@ -22,18 +22,31 @@ from tests.integration.processes import MILLSTREAM, Program, eventually
 pytestmark = pytest.mark.spark
 
 ENDLESS = """
+import os
+import time
+from pathlib import Path
+
 from millstream.common import WatermarkStrategy
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 
+
+
+def pair(n):
+    if n == BUSY_AT:
+        Path("busy", os.environ["MILLSTREAM_TEST_MARK"]).touch()
+        time.sleep(600)
+    return n % 5, 1
+
+
 env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
-numbers = DataGeneratorSource(lambda n: (n % 5, 1), None, 100)
+numbers = DataGeneratorSource(pair, None, 100)
 stream = env.from_source(numbers, WatermarkStrategy.no_watermarks(), "numbers")
 stream.key_by(0).sum(1).print()
 """
-WAITING = f"{ENDLESS}\nenv.execute('endless')\n"
-CANCELLING = f"""{ENDLESS}
-import time
+WAITING = f"BUSY_AT = None\n{ENDLESS}\nenv.execute('endless')\n"
+BUSY = f"BUSY_AT = 200\n{ENDLESS}\nenv.execute('endless')\n"
+CANCELLING = f"""BUSY_AT = None\n{ENDLESS}
 client = env.execute_async("endless")
 while client.get_metrics() is None or client.get_metrics().epoch < 1:
     time.sleep(0.05)
@@ -45,10 +58,10 @@ PYTHON, RUN = [sys.executable], [*MILLSTREAM, "run", "-Dspark.master=local[2]"]
 # name: command, program, signal, exit code. Python ends itself with the signal if nobody catches KeyboardInterrupt;
 # a shell shows that as 130, too.
 ENDINGS: dict[str, tuple[list[str], str, int, int]] = {
-    "Ctrl-C in python": (PYTHON, WAITING, signal.SIGINT, -signal.SIGINT),
+    "Ctrl-C in python": (PYTHON, BUSY, signal.SIGINT, -signal.SIGINT),
     "Ctrl-C in millstream run": (RUN, WAITING, signal.SIGINT, 130),
     "SIGTERM": (RUN, WAITING, signal.SIGTERM, -signal.SIGTERM),
-    "SIGKILL": (PYTHON, WAITING, signal.SIGKILL, -signal.SIGKILL),
+    "SIGKILL": (PYTHON, BUSY, signal.SIGKILL, -signal.SIGKILL),
     "cancel and exit": (PYTHON, CANCELLING, 0, 0),
 }
 
@@ -57,6 +70,7 @@ ENDINGS: dict[str, tuple[list[str], str, int, int]] = {
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Program]]:
     """All of them start at once: they spend most of that time waiting for each other's Java."""
     folder = tmp_path_factory.mktemp("shutdown")
+    (folder / "busy").mkdir()
     started: dict[str, Program] = {}
     try:
         for number, (name, (command, text, _, _)) in enumerate(ENDINGS.items()):
@@ -72,8 +86,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pro
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", ENDINGS)
 def test_nothing_is_left(programs: dict[str, Program], name: str) -> None:
-    program, (_, _, number, code) = programs[name], ENDINGS[name]
+    program, (_, text, number, code) = programs[name], ENDINGS[name]
     program.wait_for("(0, 2)", 200)
+    if text is BUSY:
+        assert eventually((program.temporary.parent / "busy" / program.mark).exists, 60)
     family = " ".join(program.family().values())
     if number:
         assert "pyspark.daemon" in family
