@@ -130,9 +130,11 @@ class Job:
 
     @property
     def one_epoch(self) -> bool:
-        """True if the whole job can run as a single epoch: it ends, and nothing makes it wait."""
+        """True if the whole job can run as a single epoch: it ends, nothing makes it wait, and nobody wants
+        checkpoints on the way."""
         return (
             self.bounded
+            and self.settings.checkpoint_interval is None
             and not any(s.source.paced() for s in self.split_sources)
             and self.settings.epoch_records is None
         )

@@ -17,8 +17,8 @@ _POLL = 0.005
 class EpochPlanner:
     """Plans one epoch after the other, on the driver.
 
-    With a checkpoint interval, epochs begin that far apart, or as soon as the last one is done if it took longer.
-    Without, an epoch begins as soon as there is something to read.
+    With a checkpoint interval, epochs begin that far apart; at once if the last one took longer, or could not take
+    all that was there. Without, an epoch begins as soon as there is something to read.
     """
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +39,7 @@ class EpochPlanner:
         while not stop.is_set():
             now = self._clock()
             wait = 0.0 if self._started is None else self._started + self._pause - now
-            if wait > 0:
+            if wait > 0 and not self._sources.limited:
                 stop.wait(min(wait, 0.05))
                 continue
             self.offset = self._sources.discover(self.offset)

@@ -72,6 +72,7 @@ class SourceCoordinator:
         self._enumerators: dict[str, SplitEnumerator] = {}
         self._interval = interval
         self._admitted = 0
+        self.limited = False
         self._epochs = 0
         self._fixed = fixed
         self._budget = fixed or _FIRST_EPOCH
@@ -115,6 +116,7 @@ class SourceCoordinator:
         ]
         waiting = [one for one in ahead if one[3] > one[2]]
         self._admitted = 0
+        self.limited = False
         for number, (name, split, position, available) in enumerate(waiting):
             end = available
             if budget is not None:
@@ -123,6 +125,7 @@ class SourceCoordinator:
                 budget = max(0, budget - (end - position))
             offset[name][split] = end
             self._admitted += end - position
+            self.limited |= end < available
         for name, split, _, _ in ahead:
             end = offset[name][split]
             with _naming(self._specs[name], split):
@@ -159,7 +162,11 @@ class SourceCoordinator:
         full = self._admitted >= self._budget * 0.9
         # An epoch that was not full says little about how fast a full one would be.
         if full or seconds > self._interval * 1.5:
-            self._budget = max(1_000, int(min(rate * self._interval, self._budget * _GROWTH)))
+            wanted = rate * self._interval
+            if seconds < self._interval * 0.9:
+                # Part of the time is the same however many records there are.
+                wanted = max(wanted, self._budget * 1.5)
+            self._budget = max(1_000, int(min(wanted, self._budget * _GROWTH)))
 
     def ranges(self, start: Offset, end: Offset) -> list[SubtaskRanges]:
         """The reading that an epoch consists of, per subtask."""
