@@ -1,10 +1,13 @@
-"""Settings of all tests: Hypothesis draws the same examples each time, unless it is asked for more.
+"""Settings of all tests.
 
-`MILLSTREAM_EXAMPLES=2000` draws that many, new ones in each run; a failure prints how to repeat it.
+Hypothesis draws the same examples each time, unless it is asked for more: `MILLSTREAM_EXAMPLES=2000`
+draws that many, new ones in each run, and a failure prints how to repeat it.
 """
 
 import os
+import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _examples = os.environ.get("MILLSTREAM_EXAMPLES")
@@ -19,3 +22,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("millstream")
+
+_IN_MEMORY = "/dev/shm"
+
+
+@pytest.fixture(autouse=True)
+def temporary_files_in_memory(request, monkeypatch):
+    """In-process jobs write many small state files; a busy disk takes milliseconds for each."""
+    on_spark = request.node.get_closest_marker("spark") is not None
+    if not on_spark and os.access(_IN_MEMORY, os.W_OK):
+        monkeypatch.setattr(tempfile, "tempdir", _IN_MEMORY)

@@ -143,7 +143,7 @@ def build_stream_graph(
             operator=one.operator,
             parallelism=own,
             max_parallelism=one.max_parallelism or max_parallelism or max_parallelism_for(own),
-            uid=one.uid or "",
+            uid=one.uid or one.uid_hash or "",
             slot_sharing_group=one.slot_sharing_group or inherited,
             chaining=one.chaining,
             output_type=one.output_type,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
 __all__ = ["compile_operator"]
+
+_log = logging.getLogger(__name__)
 
 
 def compile_operator(builder: ChainBuilder, node: StreamNode, variable: str, index: int) -> None:
@@ -181,9 +184,13 @@ class WriterHook:
 
     def abort(self) -> None:
         """The attempt failed."""
-        if self._writer is not None:
-            self._writer.abort()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.abort()
+            except Exception:
+                # What made the attempt fail must not be hidden by this.
+                _log.warning("a sink's writer could not be aborted", exc_info=True)
 
 
 def _sink(b: ChainBuilder, node: StreamNode, op: ops.SinkOp, v: str, index: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millstream.errors import EngineError
 from millstream.runtime.epochs import EpochCommitter, EpochRow
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.planner import EpochPlanner
@@ -94,11 +95,14 @@ class SparkRun(JobRun):
     ) -> None:
         planner = EpochPlanner(self.job)
         work = WorkFiles(spec, self.job.split_sources)
+        context = self._session.sparkContext
 
         def epoch(rows: DataFrame, number: int) -> None:
             """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
             if self._ended.is_set():
                 return
+            # Interrupted tasks would drop the connections to their workers, which complain of it at length.
+            context.setLocalProperty("spark.job.interruptOnCancel", "false")
             try:
                 reading = planner.plan(self._cancelled)
                 if reading is None:
@@ -110,9 +114,11 @@ class SparkRun(JobRun):
                 if ended:
                     self._ended.set()
             except BaseException as error:
-                # Spark would hand back only its text.
                 self._failure = error
-                raise
+                # Never the error itself: Spark matches its text against a pattern that overflows Java's stack
+                # if there is much of it.
+                msg = f"epoch {number} failed"
+                raise EngineError(msg) from None
 
         writer = frame.writeStream.foreachBatch(epoch).option(
             "checkpointLocation", os.path.join(spec.state_dir, "spark")

@@ -191,6 +191,12 @@ def test_a_uid_must_not_be_used_twice():
     assert caught.value.evidence["operators"] == "'A' and 'B'"
 
 
+def test_a_uid_hash_is_a_uid():
+    env = environment()
+    source(env).map(same).name("A").set_uid_hash("0123").print().name("P").set_uid_hash("4567")
+    assert [by_name(env)[n].uid for n in ("A", "Sink: P")] == ["0123", "4567"]
+
+
 def test_sinks_have_uids_too():
     env = environment()
     source(env).uid("u").print().uid("u")
