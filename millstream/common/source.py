@@ -81,7 +81,10 @@ class SplitEnumerator(ABC):
         """Everything before `position` is done and will not be asked for again."""
 
     def restored(self, positions: dict[str, int]) -> None:
-        """Called once, before anything else, with where each known split goes on."""
+        """Called once, before anything else, with where each known split goes on.
+
+        A split that has ended at position p is given as ~p, a negative number.
+        """
 
     def close(self) -> None:
         """The job is over."""

@@ -71,7 +71,7 @@ class JobRun(ABC):
         """Carry out the job; return when it has ended or `_cancelled` is set."""
 
     def _interrupt(self) -> None:
-        """Make `_run` return soon. Called again until it does; may find nothing to interrupt, or an engine that is gone."""
+        """Make `_run` return soon. Called until it does; may find nothing to interrupt, or an engine that is gone."""
 
     @property
     def done(self) -> bool:

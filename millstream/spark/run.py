@@ -95,14 +95,11 @@ class SparkRun(JobRun):
     ) -> None:
         planner = EpochPlanner(self.job)
         work = WorkFiles(spec, self.job.split_sources)
-        context = self._session.sparkContext
 
         def epoch(rows: DataFrame, number: int) -> None:
             """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
             if self._ended.is_set():
                 return
-            # Interrupted tasks would drop the connections to their workers, which complain of it at length.
-            context.setLocalProperty("spark.job.interruptOnCancel", "false")
             try:
                 reading = planner.plan(self._cancelled)
                 if reading is None:

@@ -12,10 +12,13 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
@@ -60,8 +63,10 @@ _PLAN = {
 
 def job_session(options: Mapping[str, str]) -> SparkSession:
     """A session for one job."""
-    active = SparkSession.getActiveSession()
-    base = active if active is not None else make_session(options)
+    try:
+        base = SparkSession.active()
+    except PySparkRuntimeError:
+        base = make_session(options)
     session = base.newSession()
     for key, value in _PLAN.items():
         session.conf.set(key, options.get(key, value))
@@ -87,7 +92,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        session = _beside(builder.getOrCreate)
     except Exception as error:
         msg = f"Spark did not start: {type(error).__name__}: {error}"
         raise RuntimeUnusable(
@@ -97,6 +102,24 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
         # A cluster would take a driver that is suddenly gone for a fault, and begin to replace its executors.
         atexit.register(_stop, session)
     return session
+
+
+def _beside(start: Callable[[], SparkSession]) -> SparkSession:
+    """Start Spark in a thread of its own, so that Ctrl-C ends the waiting at once. In the middle of a call to Java it
+    would print pages; and from the main thread Spark would take Ctrl-C over, to cancel the jobs of everybody."""
+    started: Future[SparkSession] = Future()
+
+    def run() -> None:
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="millstream-start", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    return started.result()
 
 
 def _stop(session: SparkSession) -> None:

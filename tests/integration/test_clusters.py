@@ -1,4 +1,4 @@
-"""The examples, and a job with state, on clusters: executors are processes of their own, and some have other addresses."""
+"""The examples, and a job with state, on clusters: executors are processes of their own, some with other addresses."""
 
 from __future__ import annotations
 
