@@ -105,12 +105,12 @@ def with_settings(settings: dict[str, str]) -> list[str]:
 
 
 def test_spark_submit(tmp_path: Path) -> None:
-    submit = [sys.executable.replace("python", "spark-submit"), "--master", "local[1]"]
+    submit = [sys.executable.replace("python", "spark-submit"), "--master", "local[2]"]
     environment = {"PYSPARK_PYTHON": sys.executable}
     printed = run_all(submit, tmp_path, examples()[:1], **environment)
     assert Counter(printed["word_count.py"]) == Counter(EXPECTED["word_count.py"])
     # What spark-submit was told counts more than our defaults.
-    assert printed["session"] == ["local[1]"]
+    assert printed["session"] == ["local[2]"]
 
 
 def test_local_cluster(tmp_path: Path) -> None:
