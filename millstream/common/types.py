@@ -7,6 +7,7 @@ one. Answers to Flink's `org.apache.flink.types.Row` and `RowKind`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import time
 from enum import Enum
 from typing import Any
 
@@ -254,4 +255,13 @@ def _format_value(value: Any, sep: str) -> str:
         return "null"
     if isinstance(value, Row):
         return format_row(value, sep)
-    return str(value)
+    return format_value(value)
+
+
+def format_value(value: Any) -> str:
+    """A value that is no row, as `print()` writes it: a time of day loses what is below a second.
+
+    >>> format_value(time(12, 30, 15, 250000)), format_value(("a", 1))
+    ('12:30:15', "('a', 1)")
+    """
+    return value.isoformat("seconds") if isinstance(value, time) else str(value)

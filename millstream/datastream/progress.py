@@ -34,14 +34,19 @@ def progress_of(run: JobRun) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
 
     console = Console(stderr=True)
     stop = threading.Event()
-    with console.status(describe(run)) as status:
+    spinner = Spinner("dots", describe(run))
+    # Results printed to the same terminal go above the line; those in a pipe stay there.
+    shared = sys.stdout.isatty()
+    with Live(spinner, console=console, transient=True, redirect_stdout=shared):
 
         def update() -> None:
             while not stop.wait(0.2):
-                status.update(describe(run))
+                spinner.update(text=describe(run))
 
         thread = threading.Thread(target=update, name="millstream-progress", daemon=True)
         thread.start()

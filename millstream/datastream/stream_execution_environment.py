@@ -330,8 +330,7 @@ class StreamExecutionEnvironment:
 
     def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
         results = ResultQueue()
-        stream._sink("Sink: Collect", CollectOp(results.put), like_input=True)
-        job = self._take_job(job_name)
+        job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
         target: str = options.get(self._configuration, options.TARGET)
         run = create_run(target, job)
         run.on_done(results.finish)
@@ -344,9 +343,19 @@ class StreamExecutionEnvironment:
         from millstream.datastream.frames import schema_of
 
         ddl = schema or schema_of(stream.get_type())
-        sink = stream._sink("Sink: Spark Frame", CollectOp(None, ddl), like_input=True)
-        job = self._take_job(None)
-        return import_module("millstream.spark.frames").job_as_frame(job, sink.id, ddl)
+        job, node = self._take_job_with(stream, "Sink: Spark Frame", CollectOp(None, ddl), None)
+        return import_module("millstream.spark.frames").job_as_frame(job, node, ddl)
+
+    def _take_job_with(
+        self, stream: DataStream, name: str, operator: CollectOp, job_name: str | None
+    ) -> tuple[Job, int]:
+        """The program so far with one more sink, which is gone again if the program cannot be built."""
+        sink = stream._sink(name, operator, like_input=True)
+        try:
+            return self._take_job(job_name), sink.id
+        finally:
+            if sink in self._sinks:
+                self._sinks.remove(sink)
 
     def close(self) -> None:
         """Nothing is held between executions."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.common.functions import SinkFunction
 from millstream.common.output_tag import OutputTag
 from millstream.common.sink import SinkWriter, WriterContext
-from millstream.common.types import Row, format_row
+from millstream.common.types import Row, format_row, format_value
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
@@ -205,7 +205,7 @@ def _print(b: ChainBuilder, node: StreamNode, op: ops.PrintOp, v: str, index: in
     start = f"{prefix}> " if prefix else ""
 
     def line(value: Any) -> str:
-        return start + (format_row(value) if isinstance(value, Row) else str(value))
+        return start + (format_row(value) if isinstance(value, Row) else format_value(value))
 
     b.append(b.client_writer(node), 0, f"{b.code.bind(line, 'line')}({v})")
 

@@ -13,6 +13,7 @@ and the next attempt builds a new one.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -57,6 +58,7 @@ class _Slot:
         self.job = job
         self.subtask = subtask
         self.rows = RowBatch()
+        self.used = 0.0
         self.storage: Storage = open_storage(job.state_dir)
         self.chains: dict[int, Chain] = {}
         self.readers: dict[int, SourceReader] = {}
@@ -126,19 +128,21 @@ class _Slot:
 
 
 # Slots of this process by run, level, source (at level 0, where each runs in tasks of its own) and subtask,
-# oldest run first. A worker serves every job of its executor.
+# for a worker serves every job of its executor.
 _slots: dict[tuple[str, int, int, int], _Slot] = {}
-_KEPT_RUNS = 8
+_IDLE_SECONDS = 600.0
 
 
 def slot_for(job: JobSpec, level: int, source: int, subtask: int) -> _Slot:
-    """This process's slot. Of other runs, only the last few are kept."""
+    """This process's slot. Those of other runs that have not been used for long are closed."""
     key = (job.run_id, level, source, subtask)
+    now = time.monotonic()
     if key not in _slots:
-        runs = list(dict.fromkeys(run for run, *_ in _slots if run != job.run_id))
-        for run in runs[: -(_KEPT_RUNS - 1)]:
+        idle = {k[0] for k, slot in _slots.items() if now - slot.used > _IDLE_SECONDS}
+        for run in idle - {k[0] for k, slot in _slots.items() if now - slot.used <= _IDLE_SECONDS}:
             close_run(run)
         _slots[key] = _Slot(job, subtask)
+    _slots[key].used = now
     return _slots[key]
 
 
@@ -385,7 +389,11 @@ class LevelTask:
         try:
             yield from steps()
         except BaseException:
-            _slots.pop(self._key, None)
+            slot = _slots.pop(self._key, None)
+            if slot is not None:
+                # What failed first is what the user should hear of.
+                with contextlib.suppress(Exception):
+                    slot.close()
             for chain in self._chains.values():
                 for hook in chain.sink_hooks.values():
                     if hasattr(hook, "abort"):

@@ -74,7 +74,6 @@ def test_a_chain_with_a_source_too():
     assert calls("source") == {0: (1, 1), 1: (1, 1), 2: (1, 1)}
 
 
-@pytest.mark.xfail(strict=True, reason="task.py drops the slot that failed, unclosed; reported")
 @pytest.mark.parametrize("epoch", [2, None])
 def test_everything_is_closed_when_a_function_fails(epoch):
     env = environment(2, epoch)
@@ -138,7 +137,6 @@ class Counting(MapFunction):
         return self.count
 
 
-@pytest.mark.xfail(strict=True, reason="slots of running jobs are evicted (_KEPT_RUNS); reported")
 def test_many_jobs_at_once_do_not_disturb_each_other():
     with keeping() as kept:
         clients = []
@@ -196,7 +194,6 @@ def test_a_writer_that_cannot_clean_up_does_not_hide_the_failure():
         env.execute()
 
 
-@pytest.mark.xfail(strict=True, reason="_collect leaves its sink in the environment; reported")
 def test_a_program_that_cannot_be_built_leaves_no_sink_behind():
     env = environment()
     stream = env.from_collection([1]).map(str).uid("u").map(str).uid("u")

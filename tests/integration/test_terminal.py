@@ -67,7 +67,6 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert re.search(r"(\x1b\[2K|\n)299\r\n", text), text
 
 
-@pytest.mark.xfail(reason="the progress line takes over standard output, wherever that goes")
 def test_results_in_a_pipe_and_progress_on_the_terminal(tmp_path: Path) -> None:
     here = "-Dexecution.target=in-process"
     text, written = on_a_terminal("run", here, script(tmp_path), piped=True)
