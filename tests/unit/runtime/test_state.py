@@ -161,7 +161,10 @@ def test_a_long_chain_becomes_one_full_file():
     one = Worker(storage)
     chain, lengths = [], []
     for epoch in range(40):
-        _, file = one.attempt(epoch, chain, {"n": epoch, epoch: epoch, epoch - 1: DELETED})
+        # What is written only once must be in every full file after it.
+        once = {"old": "kept"} if epoch == 0 else {}
+        writes = {"n": epoch, epoch: epoch, epoch - 1: DELETED} | once
+        _, file = one.attempt(epoch, chain, writes)
         chain = extend_chain(chain, file)
         lengths.append(len(chain))
     assert max(lengths) == 16
@@ -169,7 +172,7 @@ def test_a_long_chain_becomes_one_full_file():
     assert chain[0].full
     assert not any(file.full for file in chain[1:])
     for worker in (one, Worker(storage, "late")):
-        assert worker.attempt(40, chain)[0] == {"n": 39, 39: 39}
+        assert worker.attempt(40, chain)[0] == {"n": 39, 39: 39, "old": "kept"}
 
 
 def test_an_epoch_without_changes_writes_nothing():
