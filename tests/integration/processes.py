@@ -66,6 +66,10 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
+def _hear_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """A process and whatever it starts, all of which bear a mark in their environment.
 
@@ -89,6 +93,8 @@ class Program:
                 stderr=errors,
                 text=True,
                 start_new_session=True,
+                # A shell starts what runs in the background deaf to Ctrl-C, and children inherit that.
+                preexec_fn=_hear_ctrl_c,
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
