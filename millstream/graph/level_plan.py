@@ -39,13 +39,12 @@ class Edge:
     tag_type: Any = None
 
     def targets_of(self, subtask: int) -> tuple[int, ...]:
-        """The subtasks that subtask number `subtask` of the source can send to."""
+        """The subtasks that subtask number `subtask` of the source sends to: records by the strategy (GLOBAL only to
+        the first), marks to all of them."""
         p, q = self.source_parallelism, self.target_parallelism
         match self.partitioning.strategy:
             case Strategy.FORWARD:
                 return (subtask % q,)
-            case Strategy.GLOBAL:
-                return (0,)
             case Strategy.RESCALE:
                 if p <= q:
                     # Each sender owns a run of targets.

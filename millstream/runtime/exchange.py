@@ -57,7 +57,7 @@ def emit_exchange(
                 code.line(f"{send} = {find}({key})")
             code.line(f"{send}({variable})")
         return
-    if len(writer.lists) == 1 and strategy is not Strategy.CUSTOM:
+    if strategy is Strategy.GLOBAL or (len(writer.lists) == 1 and strategy is not Strategy.CUSTOM):
         builder.append(writer, 0, variable)
         return
     if strategy is Strategy.CUSTOM:
