@@ -123,8 +123,3 @@ def decode(payload: Any) -> Buffer:
         place += 8 * count
     records = pickle.loads(view[place:]) if count else []
     return Buffer(records, timestamps, marks)
-
-
-def record_count(payload: Any) -> int:
-    """How many records a buffer holds, without decoding them."""
-    return int(_HEADER.unpack_from(payload)[3])

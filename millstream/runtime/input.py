@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["InputQueue", "Received"]
+__all__ = ["InputQueue", "Received", "ordered"]
 
 
 class Received(NamedTuple):

@@ -35,7 +35,7 @@ from millstream.runtime.chain import Chain, ChainBuilder
 from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
-from millstream.runtime.input import InputQueue
+from millstream.runtime.input import ordered
 from millstream.runtime.job import JobSpec, VertexSpec
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.rows import BATCH_BYTES, REPORT, RowBatch
@@ -249,11 +249,8 @@ class LevelTask:
                 chain = self._begin(vertex)
                 for writer in chain.writers.values():
                     writer.start(self.subtask)
-        queue = InputQueue(self.job.sort_memory)
-        for batch in batches:
-            queue.add_batch(batch)
         targets = self.job.targets
-        for row in queue.drain():
+        for row in ordered(batches, self.job.sort_memory):
             edge = targets.get(row.edge)
             if edge is None or edge.level != self.level:
                 self._rows.add(

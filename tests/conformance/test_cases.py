@@ -6,7 +6,6 @@ A case is a text of options (`name: value`) and indented blocks:
     parallelism: 1 2 4        the default
     epochs: 1 3 whole         the default; records in an epoch
     order: any                the default; `same`: as written; `by EXPR`: as written among equal EXPR of v
-    todo: why                 known to fail, and why
 
     input words:              a stream `words`, read from a collection; one expression per line
       "to"
@@ -68,7 +67,7 @@ class Case:
             elif block is not None and not line:
                 self.blocks[block][1].append("")
         unknown = {name.split()[0] for name in self.blocks} - {
-            "parallelism", "epochs", "order", "todo", "input", "define", "program", "expect",
+            "parallelism", "epochs", "order", "input", "define", "program", "expect",
             "print", "error",
         }  # fmt: skip
         assert not unknown, f"{path.name}: unknown {unknown}"
@@ -150,12 +149,9 @@ def run(case, p, epoch, capsys):
 def params():
     for path in CASES:
         case = Case(path)
-        todo = [pytest.mark.xfail(strict=True, reason=case.options.get("todo"))]
         for p, epoch in case.variants():
             name = f"{path.stem}-p{p}-{epoch or 'whole'}"
-            yield pytest.param(
-                case, p, epoch, id=name, marks=todo if "todo" in case.options else []
-            )
+            yield pytest.param(case, p, epoch, id=name)
 
 
 @pytest.mark.parametrize(("case", "p", "epoch"), list(params()))
