@@ -18,7 +18,12 @@ MillstreamError
     ├── SourceError              SOURCE_FAILED
     │   └── SourceNotFound       SOURCE_NOT_FOUND         a missing file or folder
     ├── SinkError                SINK_FAILED
-    ├── StateError               STATE_UNREADABLE
+    ├── StateError               STATE_UNREADABLE         state could not be read or written
+    │   ├── StateDamaged         STATE_DAMAGED            a file is missing, cut, changed or another one
+    │   ├── StateMismatch        STATE_MISMATCH           a restore that does not fit the program
+    │   ├── StateNotFound        STATE_NOT_FOUND          no checkpoint or savepoint there
+    │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
+    ├── JobLocked                JOB_LOCKED               another driver runs this job
     ├── EngineError              ENGINE_FAILED            Spark failed the job; its message is kept
     └── JobCancelled             JOB_CANCELLED
 ```
@@ -44,8 +49,10 @@ __all__ = [
     "InvalidArgument",
     "JobCancelled",
     "JobError",
+    "JobLocked",
     "KeySelectorError",
     "MillstreamError",
+    "NoCurrentKey",
     "NotSupportedYet",
     "ProgramError",
     "RecordNotSerializable",
@@ -53,7 +60,10 @@ __all__ = [
     "SinkError",
     "SourceError",
     "SourceNotFound",
+    "StateDamaged",
     "StateError",
+    "StateMismatch",
+    "StateNotFound",
     "TypeMismatchError",
     "UnsupportedOperation",
     "UserFunctionError",
@@ -204,6 +214,36 @@ class StateError(JobError):
     """State could not be read or written."""
 
     code = "STATE_UNREADABLE"
+
+
+class StateDamaged(StateError):
+    """A file of a checkpoint or savepoint is not what was written."""
+
+    code = "STATE_DAMAGED"
+
+
+class StateMismatch(StateError):
+    """What is to be restored does not fit the program."""
+
+    code = "STATE_MISMATCH"
+
+
+class StateNotFound(StateError):
+    """There is no checkpoint or savepoint to start from."""
+
+    code = "STATE_NOT_FOUND"
+
+
+class NoCurrentKey(StateError):
+    """Keyed state was used where there is no current key (rule 49)."""
+
+    code = "NO_CURRENT_KEY"
+
+
+class JobLocked(JobError):
+    """Another driver holds the job's folder."""
+
+    code = "JOB_LOCKED"
 
 
 class EngineError(JobError):

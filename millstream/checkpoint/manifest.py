@@ -1,48 +1,180 @@
-"""The manifest of an epoch: the one file that says which state files are the state after it.
+"""The manifest of a checkpoint: the one file that says what the checkpoint consists of.
 
-Written after every task of the epoch has acknowledged, atomically, once. What no manifest names does not exist.
+It is published after every task of the epoch has acknowledged, atomically, once, as `chk-<epoch>/_metadata`. What no
+manifest names does not exist. A savepoint has the same file, and everything it names lies beside it.
+
+```
+MSMF 1 <crc32 of the rest>\\n
+{"epoch": 7, ...}
+```
 """
 
 from __future__ import annotations
 
+import re
+from typing import Any
+from zlib import crc32
+
 import msgspec
 
-from millstream.checkpoint.statefile import StateFile
+from millstream.checkpoint.statefile import StateFile, damaged
 from millstream.checkpoint.storage import Storage
-from millstream.errors import StateError
+from millstream.errors import StateDamaged, StateNotFound
 
-__all__ = ["Manifest", "manifest_name", "read_manifest", "write_manifest"]
+__all__ = [
+    "Manifest",
+    "OperatorInfo",
+    "Parent",
+    "StoreState",
+    "decode_manifest",
+    "encode_manifest",
+    "list_epochs",
+    "manifest_name",
+    "read_manifest",
+    "write_manifest",
+]
+
+METADATA = "_metadata"
+_FIRST_LINE = re.compile(rb"MSMF (\d+) ([0-9a-f]{8})\n")
+_VERSION = 1
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """State to begin with that was written by a subtask of another layout. `root` is where its files are, empty for
+    the job's own folder."""
+
+    root: str
+    subtask: int
+    parallelism: int
+    operators: list[str]
+    chain: list[StateFile]
+
+
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one vertex's subtask: a chain of files, a full one first, then changes. Before the first full one
+    stands what the parents hold of the subtask's key groups. `attempt` is the attempt that won the last epoch."""
+
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    operators: list[str]
+    chain: list[StateFile] = []
+    parents: list[Parent] = []
+    attempt: str = ""
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator that has state, or is a source or a sink: how it is called, and what its states are."""
+
+    name: str
+    parallelism: int
+    max_parallelism: int
+    states: dict[str, dict[str, Any]] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` maps "vertex uid/subtask" to its chain of files: a full one first, then changes.
-    `committables` is what the sinks have to make visible, by node, so that it can be done again."""
+    """`stores` by "uid of the chain's head/subtask"; `offsets` and `committables` by the uid of the source or sink.
+    `ended` if nothing follows; `savepoint` if every file lies beside this one."""
 
     epoch: int
     job_id: str
-    version: int = 1
-    state: dict[str, list[StateFile]] = {}
-    committables: dict[int, list[bytes]] = {}
+    job_name: str = ""
+    version: int = _VERSION
+    created_at: float = 0.0
+    stores: dict[str, StoreState] = {}
+    operators: dict[str, OperatorInfo] = {}
+    offsets: dict[str, dict[str, int]] = {}
+    committables: dict[str, list[bytes]] = {}
+    ended: bool = False
+    savepoint: bool = False
+    extra: dict[str, Any] = {}
+
+    def files(self) -> set[str]:
+        """The files of the job's own folder that the checkpoint needs."""
+        own = {file.name for store in self.stores.values() for file in store.chain}
+        inherited = {
+            file.name
+            for store in self.stores.values()
+            for parent in store.parents
+            if not parent.root
+            for file in parent.chain
+        }
+        return own | inherited
 
 
 def manifest_name(epoch: int) -> str:
-    """Where the manifest of an epoch is kept."""
-    return f"manifests/{epoch:012d}.json"
+    """Where the manifest of an epoch is kept.
+
+    >>> manifest_name(12)
+    'chk-12/_metadata'
+    """
+    return f"chk-{epoch}/{METADATA}"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as bytes, with a checksum."""
+    body = msgspec.json.encode(manifest)
+    return b"MSMF %d %08x\n" % (manifest.version, crc32(body)) + body
+
+
+def decode_manifest(name: str, data: bytes) -> Manifest:
+    """A manifest from bytes, or a `StateDamaged` that names the file."""
+    first = _FIRST_LINE.match(data)
+    if first is None:
+        raise damaged(name, "it does not begin as a manifest")
+    if int(first[1]) != _VERSION:
+        raise damaged(name, f"its format is {int(first[1])}, known is {_VERSION}")
+    body = memoryview(data)[first.end() :]
+    if crc32(body) != int(first[2], 16):
+        raise damaged(name, "its checksum does not match")
+    try:
+        return msgspec.json.decode(body, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise damaged(name, str(error)) from None
 
 
 def write_manifest(storage: Storage, manifest: Manifest) -> None:
-    """Publish."""
-    storage.write(manifest_name(manifest.epoch), msgspec.json.encode(manifest))
+    """Publish; `FileExistsError` if the epoch has been published before."""
+    storage.publish(manifest_name(manifest.epoch), encode_manifest(manifest))
 
 
 def read_manifest(storage: Storage, epoch: int) -> Manifest:
     """The manifest of an epoch that is known to be complete."""
     name = manifest_name(epoch)
     try:
-        return msgspec.json.decode(storage.read(name), type=Manifest)
+        manifest = decode_manifest(name, storage.read(name))
     except FileNotFoundError:
-        msg = f"the manifest of epoch {epoch} is missing"
-        raise StateError(msg, file=name, folder=storage.root) from None
-    except msgspec.DecodeError as error:
-        msg = f"the manifest of epoch {epoch} cannot be read: {error}"
-        raise StateError(msg, file=name, folder=storage.root) from None
+        msg = f"checkpoint {epoch} is missing"
+        raise StateNotFound(msg, file=name, folder=storage.root) from None
+    if manifest.epoch != epoch:
+        raise damaged(name, f"it is the manifest of checkpoint {manifest.epoch}")
+    return manifest
+
+
+def list_epochs(storage: Storage) -> list[int]:
+    """The epochs that have a manifest, oldest first."""
+    found = []
+    for name in storage.list(""):
+        number = name.removeprefix("chk-")
+        if number != name and number.isdigit() and storage.exists(manifest_name(int(number))):
+            found.append(int(number))
+    return sorted(found)
+
+
+def check_files(storage: Storage, manifest: Manifest) -> None:
+    """Every file that the manifest names is there, and as long as it was."""
+    for store in manifest.stores.values():
+        chains = [(storage, store.chain)]
+        chains += [(storage, parent.chain) for parent in store.parents if not parent.root]
+        for where, chain in chains:
+            for file in chain:
+                size = where.size(file.name)
+                if size is None:
+                    raise damaged(file.name, "it is missing")
+                if size != file.size:
+                    raise damaged(file.name, f"it has {size} bytes, {file.size} were written")
+
+
+def is_damage(error: BaseException) -> bool:
+    """True if a checkpoint cannot be used because of its files."""
+    return isinstance(error, StateDamaged | StateNotFound)

@@ -1,69 +1,195 @@
-"""A file of keyed state: its changes in one epoch, or all of it.
+"""A file of a subtask's state: its changes in one epoch, or all of it.
 
 ```
-magic 4 | version u16 | serializer u16 | crc32 u32 | body: pickle of {operator uid/state name: [(key, value)]}
+magic 4 | version u16 | 0 u16 | block*
+block:  length u32 | crc32 u32 | kind u8 | body
 ```
 
-A value of `DELETED` says that the key is gone.
+The first block is the header (JSON): the file's own name, so that a swapped file is noticed, and its tables. Then come
+blocks of entries, then one that counts them, so that a file that was cut is noticed too. The checksum of a block
+includes its number. A file is written and read block by block and never has to fit into memory.
+
+| kind | body |
+|---|---|
+| `H` | the header |
+| `D` | table u16, keys that are gone (of a map: emptied) |
+| `P` | table u16, (key, value) |
+| `A` | table u16, (key, elements to append) |
+| `M` | table u16, (key, [(map key, entry)]) |
+| `R` | table u16, (key, [map keys that are gone]) |
+| `O` | operator state by name, all of it |
+| `E` | the end: the number of blocks |
+
+Entries are pickles. Those of a table with the codec `plain` hold nothing but plain values and are read by an unpickler
+that knows no classes.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 import struct
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import msgspec
 
-from millstream.errors import StateError
+from millstream.errors import StateDamaged
 
-__all__ = ["StateFile", "decode_state", "encode_state"]
+__all__ = ["Header", "StateFile", "StateReader", "StateWriter", "TableInfo"]
 
-_HEADER = struct.Struct("<4sHHI")
+_FILE = struct.Struct("<4sHH")
+_BLOCK = struct.Struct("<II")
+_TABLE = struct.Struct("<H")
 _MAGIC = b"MSSF"
-_VERSION = 1
-_PICKLE = 1
-
-Tables = dict[str, list[tuple[Any, Any]]]
+_VERSION = 2
+_MAX_BLOCK = 1 << 31
 
 
 class StateFile(msgspec.Struct, frozen=True):
-    """A file with the state of one vertex's subtask after `epoch`; `full` ones need no other file."""
+    """A file as a manifest names it. `full` ones need no other file; `covers` is the last file that a folded one
+    stands for."""
 
     name: str
     epoch: int
     full: bool
     size: int
+    covers: str = ""
 
 
-def encode_state(tables: Tables, dumps: Callable[[Any], bytes]) -> bytes:
-    """Tables as the bytes of a file."""
-    body = dumps(tables)
-    return _HEADER.pack(_MAGIC, _VERSION, _PICKLE, crc32(body)) + body
+class TableInfo(msgspec.Struct, frozen=True):
+    """One state of one operator: what kind it is, and how its values are written."""
+
+    name: str
+    kind: str = "value"
+    codec: str = "pickle"
+    schema: Any = None
+    ttl: bool = False
 
 
-def decode_state(name: str, data: bytes) -> Tables:
-    """The tables in a file, or a `StateError` that names it.
+class Header(msgspec.Struct, frozen=True):
+    """What a file says of itself."""
 
-    >>> decode_state("x", encode_state({"count": [("a", 1)]}, pickle.dumps))
-    {'count': [('a', 1)]}
+    name: str
+    epoch: int
+    full: bool
+    tables: list[TableInfo] = []
+
+
+class StateWriter:
+    """Writes a file to a stream.
+
+    >>> out = io.BytesIO()
+    >>> writer = StateWriter(out, Header("s/1", 1, True, [TableInfo("op/count")]), pickle.dumps)
+    >>> writer.entries(0, "P", [("a", 1)])
+    >>> writer.end()
+    >>> reader = StateReader("s/1", io.BytesIO(out.getvalue()))
+    >>> [(reader.header.tables[t].name, kind, entries) for t, kind, entries in reader]
+    [('op/count', 'P', [('a', 1)])]
     """
-    if len(data) < _HEADER.size:
-        raise _damaged(name, f"it has {len(data)} bytes, fewer than its header")
-    magic, version, serializer, checksum = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
-        raise _damaged(name, "it does not begin as a state file")
-    if version != _VERSION or serializer != _PICKLE:
-        raise _damaged(name, f"its format is {version}/{serializer}, known is {_VERSION}/{_PICKLE}")
-    body = memoryview(data)[_HEADER.size :]
-    if crc32(body) != checksum:
-        raise _damaged(name, "its checksum does not match")
-    tables: Tables = pickle.loads(body)
-    return tables
+
+    def __init__(self, stream: BinaryIO, header: Header, dumps: Callable[[Any], bytes]) -> None:
+        self._stream = stream
+        self._dumps = dumps
+        self._count = 0
+        self.size = _FILE.size
+        stream.write(_FILE.pack(_MAGIC, _VERSION, 0))
+        self._block(b"H" + msgspec.json.encode(header))
+
+    def entries(self, table: int, kind: str, entries: list[Any]) -> None:
+        """Some entries of a table."""
+        self._block(kind.encode() + _TABLE.pack(table) + self._dumps(entries))
+
+    def operator_state(self, states: dict[str, Any]) -> None:
+        """All operator state of the subtask."""
+        self._block(b"O" + self._dumps(states))
+
+    def end(self) -> None:
+        """The file is complete."""
+        self._block(b"E" + msgspec.json.encode(self._count))
+
+    def _block(self, body: bytes) -> None:
+        self._stream.write(_BLOCK.pack(len(body), crc32(body, self._count)))
+        self._stream.write(body)
+        self.size += _BLOCK.size + len(body)
+        self._count += 1
 
 
-def _damaged(name: str, why: str) -> StateError:
+class StateReader:
+    """Reads a file from a stream: iterate for (table, kind, entries); table -1 is operator state. Whatever is wrong
+    with the file is a `StateDamaged` that names it."""
+
+    def __init__(self, name: str, stream: BinaryIO) -> None:
+        self._name = name
+        self._stream = stream
+        self._count = 0
+        magic, version, _ = _FILE.unpack(self._exactly(_FILE.size, "its beginning"))
+        if magic != _MAGIC:
+            raise damaged(name, "it does not begin as a state file")
+        if version != _VERSION:
+            raise damaged(name, f"its format is {version}, known is {_VERSION}")
+        body = self._block()
+        if body[:1] != b"H":
+            raise damaged(name, "it has no header")
+        try:
+            self.header = msgspec.json.decode(body[1:], type=Header)
+        except msgspec.DecodeError as error:
+            raise damaged(name, f"its header cannot be read: {error}") from None
+        if self.header.name != name:
+            raise damaged(name, f"it is another file: {self.header.name}")
+
+    def __iter__(self) -> Iterator[tuple[int, str, Any]]:
+        tables = self.header.tables
+        while True:
+            body = self._block()
+            kind = chr(body[0])
+            if kind == "E":
+                if msgspec.json.decode(body[1:]) != self._count - 1:
+                    raise damaged(self._name, "blocks are missing")
+                if self._stream.read(1):
+                    raise damaged(self._name, "it goes on after its end")
+                return
+            if kind == "O":
+                yield -1, kind, pickle.loads(body[1:])
+                continue
+            (table,) = _TABLE.unpack_from(body, 1)
+            view = memoryview(body)[1 + _TABLE.size :]
+            plain = tables[table].codec == "plain"
+            yield table, kind, _Plain(io.BytesIO(view)).load() if plain else pickle.loads(view)
+
+    def _exactly(self, size: int, what: str) -> bytes:
+        data = self._stream.read(size)
+        while len(data) < size:
+            more = self._stream.read(size - len(data))
+            if not more:
+                raise damaged(self._name, f"it ends in the middle of {what}")
+            data += more
+        return data
+
+    def _block(self) -> bytes:
+        length, checksum = _BLOCK.unpack(self._exactly(_BLOCK.size, f"block {self._count}"))
+        if not 0 < length < _MAX_BLOCK:
+            raise damaged(self._name, f"block {self._count} has an impossible length")
+        body = self._exactly(length, f"block {self._count}")
+        if crc32(body, self._count) != checksum:
+            raise damaged(self._name, f"the checksum of block {self._count} does not match")
+        self._count += 1
+        return body
+
+
+class _Plain(pickle.Unpickler):
+    """Reads plain values only."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} in a table of plain values")
+
+
+def damaged(name: str, why: str) -> StateDamaged:
+    """The error for a file that is not what was written."""
     msg = f"the state file {name} cannot be used: {why}"
-    return StateError(msg, file=name)
+    return StateDamaged(
+        msg,
+        file=name,
+        hint="restore the file from a copy, or start from an older checkpoint or savepoint with -s",
+    )

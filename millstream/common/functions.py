@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from millstream.errors import NotSupportedYet, UnsupportedOperation
+from millstream.errors import UnsupportedOperation
 
 __all__ = [
     "AggregateFunction",
@@ -41,6 +41,7 @@ class RuntimeContext:
         "_attempt",
         "_index",
         "_job_parameters",
+        "_keyed",
         "_max_parallelism",
         "_parallelism",
         "_task_name",
@@ -54,7 +55,9 @@ class RuntimeContext:
         max_parallelism: int,
         attempt: int = 0,
         job_parameters: dict[str, str] | None = None,
+        keyed: Any = None,
     ) -> None:
+        self._keyed = keyed
         self._task_name = task_name
         self._index = index
         self._parallelism = parallelism
@@ -91,31 +94,30 @@ class RuntimeContext:
         return self._job_parameters.get(key, default_value)
 
     def get_state(self, state_descriptor: Any) -> Any:
-        """Keyed value state."""
-        raise _no_state("get_state")
+        """Keyed value state, for a `ValueStateDescriptor`; only of functions on a keyed stream."""
+        return self._state(state_descriptor, "value")
 
     def get_list_state(self, state_descriptor: Any) -> Any:
-        """Keyed list state."""
-        raise _no_state("get_list_state")
+        """Keyed list state, for a `ListStateDescriptor`."""
+        return self._state(state_descriptor, "list")
 
     def get_map_state(self, state_descriptor: Any) -> Any:
-        """Keyed map state."""
-        raise _no_state("get_map_state")
+        """Keyed map state, for a `MapStateDescriptor`."""
+        return self._state(state_descriptor, "map")
 
     def get_reducing_state(self, state_descriptor: Any) -> Any:
-        """Keyed reducing state."""
-        raise _no_state("get_reducing_state")
+        """Keyed reducing state, for a `ReducingStateDescriptor`."""
+        return self._state(state_descriptor, "reducing")
 
     def get_aggregating_state(self, state_descriptor: Any) -> Any:
-        """Keyed aggregating state."""
-        raise _no_state("get_aggregating_state")
+        """Keyed aggregating state, for an `AggregatingStateDescriptor`."""
+        return self._state(state_descriptor, "aggregating")
 
-
-def _no_state(call: str) -> NotSupportedYet:
-    msg = f"RuntimeContext.{call} is not available yet"
-    return NotSupportedYet(
-        msg, hint="use the rolling aggregations (reduce, sum, min, max, min_by, max_by) for now"
-    )
+    def _state(self, descriptor: Any, kind: str) -> Any:
+        if self._keyed is None:
+            msg = f"'{self._task_name}' has no key, so it cannot have keyed state"
+            raise UnsupportedOperation(msg, hint="call key_by(...) first")
+        return self._keyed.get(descriptor, kind)
 
 
 class Function(ABC):

@@ -8,7 +8,6 @@ from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
 from millstream.common.job_status import JobStatus
-from millstream.errors import NotSupportedYet
 
 __all__ = ["JobClient", "RunningJob"]
 
@@ -23,6 +22,9 @@ class RunningJob(Protocol):
     def wait(self, timeout: float | None = None) -> bool: ...
     def result(self) -> float: ...
     def on_done(self, call: Any) -> None: ...
+    def savepoint(
+        self, path: str | None, *, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]: ...
 
 
 class JobClient:
@@ -53,12 +55,15 @@ class JobClient:
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Stop the job with a savepoint."""
-        raise _no_savepoints("stop_with_savepoint")
+        """Stop the job with a savepoint, whose path the future gives. If told to advance to the end of event time, all
+        operators are told that their input has ended before it is taken."""
+        return self._run.savepoint(
+            savepoint_directory, stop=True, drain=advance_to_end_of_event_time
+        )
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Take a savepoint of the running job."""
-        raise _no_savepoints("trigger_savepoint")
+        """Take a savepoint of the running job, which goes on; the future gives its path."""
+        return self._run.savepoint(savepoint_directory)
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """The job's accumulators; there are none in Python."""
@@ -84,8 +89,3 @@ class JobClient:
     def get_metrics(self) -> Any:
         """Records, bytes, epoch and lag of the running job, or None before its first epoch."""
         return self._run.metrics
-
-
-def _no_savepoints(call: str) -> NotSupportedYet:
-    msg = f"JobClient.{call} is not available yet"
-    return NotSupportedYet(msg, hint="cancel() stops the job without a savepoint")

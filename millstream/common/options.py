@@ -113,7 +113,7 @@ CHECKPOINTING_INTERVAL = _known(
 )
 CHECKPOINTING_MODE = _known(
     _key("execution.checkpointing.mode")
-    .enum_type("EXACTLY_ONCE", "AT_LEAST_ONCE")
+    .enum_type("EXACTLY_ONCE", "AT_LEAST_ONCE", "AT_MOST_ONCE")
     .default_value("EXACTLY_ONCE"),
     "What a checkpoint guarantees.",
 )
@@ -170,7 +170,7 @@ SNAPSHOT_COMPRESSION = _known(
     "Whether snapshots of keyed state are compressed.",
 )
 STATE_BACKEND = _known(
-    _key("state.backend.type").string_type().default_value("hashmap"),
+    _key("state.backend.type").enum_type("hashmap", "lmdb").default_value("hashmap"),
     "Where keyed state lives between checkpoints.",
 )
 RECOVERY_PATH = _known(
@@ -217,6 +217,34 @@ RESTART_RATE_INTERVAL = _known(
 RESTART_RATE_DELAY = _known(
     _key("restart-strategy.failure-rate.delay").duration_type().default_value("1 s"),
     "How long to wait before a restart.",
+)
+RESTART_EXPONENTIAL_INITIAL = _known(
+    _key("restart-strategy.exponential-delay.initial-backoff").duration_type().default_value("1 s"),
+    "The first pause before a restart.",
+)
+RESTART_EXPONENTIAL_MAX = _known(
+    _key("restart-strategy.exponential-delay.max-backoff").duration_type().default_value("1 min"),
+    "The longest pause before a restart.",
+)
+RESTART_EXPONENTIAL_MULTIPLIER = _known(
+    _key("restart-strategy.exponential-delay.backoff-multiplier").float_type().default_value(1.5),
+    "How much longer each pause is than the last.",
+)
+RESTART_EXPONENTIAL_RESET = _known(
+    _key("restart-strategy.exponential-delay.reset-backoff-threshold")
+    .duration_type()
+    .default_value("1 h"),
+    "How long a job must run without a failure for the pauses to begin anew.",
+)
+RESTART_EXPONENTIAL_JITTER = _known(
+    _key("restart-strategy.exponential-delay.jitter-factor").float_type().default_value(0.1),
+    "By which part of itself a pause may be longer or shorter.",
+)
+RESTART_EXPONENTIAL_ATTEMPTS = _known(
+    _key("restart-strategy.exponential-delay.attempts-before-reset-backoff")
+    .int_type()
+    .no_default_value(),
+    "How many failures in a row are borne; without it any number.",
 )
 TASK_CANCELLATION_INTERVAL = _known(
     _key("task.cancellation.interval").duration_type().default_value("30 s"),
@@ -282,7 +310,11 @@ SORT_MEMORY = _known(
 )
 STATE_DIRECTORY = _known(
     _key("millstream.state.dir").string_type().no_default_value(),
-    "The local folder of each worker's state; without it a temporary one.",
+    "The folder on each worker's own disk for state that does not fit into memory.",
+)
+RESUME = _known(
+    _key("millstream.recovery.resume").string_type().default_value("auto"),
+    "Go on from the job's last checkpoint: auto if there is one, never, or the id or name of a job that must be there.",
 )
 PRINT_GENERATED_CODE = _known(
     _key("millstream.print.generated-code").boolean_type().default_value(False),

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from millstream.common import options
+from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument
 
-__all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
+__all__ = ["RestartStrategies", "RestartStrategyConfiguration", "strategy_of"]
 
 
 class RestartStrategyConfiguration:
@@ -142,6 +143,78 @@ class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
         )
 
 
+@dataclass(frozen=True)
+class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+    """Restarts with pauses that grow while failures go on. `attempts` None restarts for ever."""
+
+    initial_backoff_ms: int = 1_000
+    max_backoff_ms: int = 60_000
+    backoff_multiplier: float = 1.5
+    reset_backoff_ms: int = 3_600_000
+    jitter_factor: float = 0.1
+    attempts: int | None = None
+
+    def get_description(self) -> str:
+        """One line for people."""
+        return (
+            f"restarts with pauses from {self.initial_backoff_ms} to {self.max_backoff_ms} ms, "
+            f"times {self.backoff_multiplier} each"
+        )
+
+    def to_configuration(self) -> Configuration:
+        """The strategy as configuration keys."""
+        configuration = (
+            Configuration()
+            .set_string(options.RESTART_STRATEGY.key, "exponential-delay")
+            .set_string(options.RESTART_EXPONENTIAL_INITIAL.key, f"{self.initial_backoff_ms} ms")
+            .set_string(options.RESTART_EXPONENTIAL_MAX.key, f"{self.max_backoff_ms} ms")
+            .set_float(options.RESTART_EXPONENTIAL_MULTIPLIER.key, self.backoff_multiplier)
+            .set_string(options.RESTART_EXPONENTIAL_RESET.key, f"{self.reset_backoff_ms} ms")
+            .set_float(options.RESTART_EXPONENTIAL_JITTER.key, self.jitter_factor)
+        )
+        if self.attempts is not None:
+            configuration.set_integer(options.RESTART_EXPONENTIAL_ATTEMPTS.key, self.attempts)
+        return configuration
+
+
+def strategy_of(configuration: Configuration) -> RestartStrategyConfiguration | None:
+    """The strategy that a configuration names, None if it names none.
+
+    >>> print(strategy_of(Configuration()))
+    None
+    >>> strategy_of(Configuration().set_string("restart-strategy.type", "none")).get_description()
+    'no restart'
+    """
+
+    def get(option: ConfigOption[Any]) -> Any:
+        return options.get(configuration, option)
+
+    match get(options.RESTART_STRATEGY):
+        case None:
+            return None
+        case "fixed-delay":
+            return FixedDelayRestartStrategyConfiguration(
+                get(options.RESTART_FIXED_ATTEMPTS), get(options.RESTART_FIXED_DELAY)
+            )
+        case "failure-rate":
+            return FailureRateRestartStrategyConfiguration(
+                get(options.RESTART_RATE_FAILURES),
+                get(options.RESTART_RATE_INTERVAL),
+                get(options.RESTART_RATE_DELAY),
+            )
+        case "exponential-delay":
+            return ExponentialDelayRestartStrategyConfiguration(
+                get(options.RESTART_EXPONENTIAL_INITIAL),
+                get(options.RESTART_EXPONENTIAL_MAX),
+                get(options.RESTART_EXPONENTIAL_MULTIPLIER),
+                get(options.RESTART_EXPONENTIAL_RESET),
+                get(options.RESTART_EXPONENTIAL_JITTER),
+                get(options.RESTART_EXPONENTIAL_ATTEMPTS),
+            )
+        case _:
+            return NoRestartStrategyConfiguration()
+
+
 class RestartStrategies:
     """The strategies to choose from.
 
@@ -186,6 +259,31 @@ class RestartStrategies:
         return FixedDelayRestartStrategyConfiguration(
             _not_negative("restart_attempts", restart_attempts),
             _not_negative("delay_between_attempts", parse_duration(delay_between_attempts)),
+        )
+
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: DurationLike = "1 s",
+        max_backoff: DurationLike = "1 min",
+        backoff_multiplier: float = 1.5,
+        reset_backoff_threshold: DurationLike = "1 h",
+        jitter_factor: float = 0.1,
+        attempts: int | None = None,
+    ) -> ExponentialDelayRestartStrategyConfiguration:
+        """Restarts with growing pauses; back to the first pause after a long time without a failure.
+
+        >>> RestartStrategies.exponential_delay_restart("10 ms", "1 s", 2.0).get_description()
+        'restarts with pauses from 10 to 1000 ms, times 2.0 each'
+        """
+        if backoff_multiplier < 1:
+            raise InvalidArgument("backoff_multiplier must be 1 or more", got=backoff_multiplier)
+        return ExponentialDelayRestartStrategyConfiguration(
+            _not_negative("initial_backoff", parse_duration(initial_backoff)),
+            _not_negative("max_backoff", parse_duration(max_backoff)),
+            backoff_multiplier,
+            _not_negative("reset_backoff_threshold", parse_duration(reset_backoff_threshold)),
+            jitter_factor,
+            attempts,
         )
 
     @staticmethod

@@ -20,20 +20,24 @@ class DeliveryGuarantee(Enum):
     """What a sink promises."""
 
     EXACTLY_ONCE = "exactly-once"
+    EFFECTIVELY_ONCE = "effectively-once"
     AT_LEAST_ONCE = "at-least-once"
     NONE = "none"
 
 
 class WriterContext:
-    """Where and when a writer writes; the three together name an attempt uniquely."""
+    """Where and when a writer writes; together this names an attempt uniquely."""
 
-    __slots__ = ("attempt", "epoch", "parallelism", "subtask")
+    __slots__ = ("attempt", "epoch", "job_id", "parallelism", "subtask")
 
-    def __init__(self, subtask: int, parallelism: int, epoch: int, attempt: str) -> None:
+    def __init__(
+        self, subtask: int, parallelism: int, epoch: int, attempt: str, job_id: str = ""
+    ) -> None:
         self.subtask = subtask
         self.parallelism = parallelism
         self.epoch = epoch
         self.attempt = attempt
+        self.job_id = job_id
 
 
 class SinkWriter(ABC):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from millstream.common.broadcast_functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
+from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.execution_mode import RuntimeExecutionMode
 from millstream.common.functions import (
     AggregateFunction,
@@ -23,6 +28,7 @@ from millstream.common.functions import (
     SourceFunction,
 )
 from millstream.common.output_tag import OutputTag
+from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -34,7 +40,11 @@ from millstream.datastream.stream_execution_environment import StreamExecutionEn
 
 __all__ = [
     "AggregateFunction",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
+    "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -47,6 +57,7 @@ __all__ = [
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",

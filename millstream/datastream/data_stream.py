@@ -39,7 +39,6 @@ from millstream.graph.transformations import (
 )
 
 if TYPE_CHECKING:
-    from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
 
@@ -264,10 +263,15 @@ class DataStream:
             self._env, UnionTransformation(self._env._next_id(), common, inputs=inputs)
         )
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
-        """Two streams of different types, for one function with a method for each."""
+    def connect(self, ds: Any) -> Any:
+        """Two streams of different types, for one function with a method for each; or this stream and a
+        `BroadcastStream`."""
+        from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
         from millstream.datastream.connected_streams import ConnectedStreams
 
+        if isinstance(ds, BroadcastStream):
+            self._check_same_environment("connect", ds.input_stream)
+            return BroadcastConnectedStream(self, ds)
         if not isinstance(ds, DataStream):
             raise InvalidArgument("connect takes a stream", got=type(ds).__name__)
         self._check_same_environment("connect", ds)
@@ -321,11 +325,15 @@ class DataStream:
         """A random subtask for each record; a replay makes the same choices."""
         return self._partition(Partitioning(Strategy.SHUFFLE))
 
-    def broadcast(self, *map_state_descriptors: Any) -> DataStream:
-        """Every subtask of the next operator gets every record."""
-        if map_state_descriptors:
-            raise not_yet("broadcast() with state descriptors")
-        return self._partition(Partitioning(Strategy.BROADCAST))
+    def broadcast(self, *map_state_descriptors: Any) -> Any:
+        """Every subtask of the next operator gets every record; with descriptors of broadcast state, a
+        `BroadcastStream` to connect another stream with."""
+        stream = self._partition(Partitioning(Strategy.BROADCAST))
+        if not map_state_descriptors:
+            return stream
+        from millstream.datastream.broadcast_stream import BroadcastStream
+
+        return BroadcastStream(stream, *map_state_descriptors)
 
     def global_(self) -> DataStream:
         """Everything goes to the first subtask of the next operator."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from millstream.common.broadcast_functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
+from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import (
     AggregateFunction,
     CoFlatMapFunction,
@@ -24,6 +29,8 @@ from millstream.common.functions import (
 
 __all__ = [
     "AggregateFunction",
+    "BroadcastProcessFunction",
+    "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
@@ -31,6 +38,7 @@ __all__ = [
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",

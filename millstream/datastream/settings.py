@@ -8,6 +8,7 @@ from millstream.common import options
 from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
 from millstream.common.execution_config import ExecutionConfig
+from millstream.common.restart_strategy import strategy_of
 from millstream.runtime.job import JobSettings
 
 __all__ = ["job_settings"]
@@ -32,7 +33,17 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         buffer_bytes=get(options.BUFFER_BYTES),
         buffer_records=get(options.BUFFER_RECORDS),
         sort_memory=get(options.SORT_MEMORY),
-        state_dir=get(options.STATE_DIRECTORY),
+        checkpoint_dir=get(options.CHECKPOINTING_DIRECTORY),
+        savepoint_dir=get(options.SAVEPOINT_DIRECTORY),
+        local_dir=get(options.STATE_DIRECTORY),
+        mode=get(options.CHECKPOINTING_MODE),
+        retained=get(options.CHECKPOINTING_NUM_RETAINED),
+        retention=get(options.CHECKPOINTING_RETENTION),
+        backend=get(options.STATE_BACKEND),
+        recovery_path=get(options.RECOVERY_PATH),
+        allow_non_restored=get(options.RECOVERY_IGNORE_UNCLAIMED),
+        resume=get(options.RESUME),
+        restart=strategy_of(configuration),
         print_code=get(options.PRINT_GENERATED_CODE),
         job_parameters=ExecutionConfig(configuration).get_global_job_parameters(),
         epoch_records=get(options.EPOCH_RECORDS),

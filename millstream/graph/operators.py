@@ -14,6 +14,7 @@ from millstream.common.sink import Sink
 from millstream.common.source import Source
 
 __all__ = [
+    "BroadcastProcessOp",
     "CoFlatMapOp",
     "CoMapOp",
     "CoProcessOp",
@@ -197,6 +198,14 @@ class KeyedCoProcessOp(Operator):
     @property
     def keys(self) -> tuple[Key, ...]:
         return self.input_keys
+
+
+@dataclass(frozen=True, eq=False)
+class BroadcastProcessOp(Operator):
+    """A `BroadcastProcessFunction`, or with a key a `KeyedBroadcastProcessFunction`. Input 1 is the broadcast side."""
+
+    function: Function
+    key: Key | None = None
 
 
 @dataclass(frozen=True, eq=False)

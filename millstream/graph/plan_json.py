@@ -7,7 +7,7 @@ from typing import Any
 from millstream.graph.operators import FrameSourceOp, Operator, SinkOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
 
-__all__ = ["plan_as_json"]
+__all__ = ["guarantee_of", "plan_as_json"]
 
 
 def plan_as_json(graph: StreamGraph) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def plan_as_json(graph: StreamGraph) -> dict[str, Any]:
             "parallelism": node.parallelism,
         }
         if node.is_sink:
-            entry["guarantee"] = _guarantee(node.operator)
+            entry["guarantee"] = guarantee_of(node.operator)
         inputs = [edge for edge in graph.edges if edge.target == node.id]
         if inputs:
             entry["predecessors"] = [
@@ -43,7 +43,7 @@ def _pact(operator: Operator, is_sink: bool) -> str:
     return "Data Sink" if is_sink else "Operator"
 
 
-def _guarantee(operator: Operator) -> str:
+def guarantee_of(operator: Operator) -> str:
     """What a sink promises about its output."""
     if isinstance(operator, SinkOp):
         return operator.sink.guarantee.value

@@ -16,23 +16,12 @@ from millstream.graph.operators import Key, ReduceOp, RollingOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.codec import dumps
 from millstream.runtime.exchange import emit_canonical, field_getter
-from millstream.runtime.state import MISSING
+from millstream.runtime.state import MISSING, isolate
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
 __all__ = ["compile_reduce", "compile_rolling", "isolate", "misfit"]
-
-_ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex})
-_all_atomic = _ATOMIC.issuperset
-
-
-def isolate(value: Any) -> Any:
-    """A value that nobody else can change: itself if it cannot be changed at all, else a copy (rule 45)."""
-    kind = type(value)
-    if kind in _ATOMIC or (kind is tuple and _all_atomic(map(type, value))):
-        return value
-    return pickle.loads(dumps(value))
 
 
 def _emit_lookup(
@@ -64,7 +53,7 @@ def _copy_of(read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, index: int) -> None:
     """The user's function folds each record into its key's value, which is emitted."""
     code = b.code
-    before = _copy_of(b.table(node, "reduce").base.get)
+    before = _copy_of(b.table(node, "reduce").read)
     canon, so_far, changes = _emit_lookup(b, node, op.key, v, "reduce", before)
     function = b.bind_function(node, op.function, "reduce", "reduce")
     out = code.fresh()
@@ -84,7 +73,7 @@ def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, in
     """
     code = b.code
     shared = b.reaches_user_code(node)
-    read = b.table(node, op.kind).base.get
+    read = b.table(node, op.kind).read
     before = _copy_of(read) if shared else read
     canon, so_far, changes = _emit_lookup(b, node, op.key, v, op.kind, before)
     kept = f"{code.bind(isolate, 'isolate')}({{}})" if shared else "{}"

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function, RuntimeContext
 from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
@@ -27,9 +28,12 @@ from millstream.graph.operators import CollectOp, FilterOp, PrintOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
+from millstream.runtime.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.operator_state import OperatorStates
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.rows import client_edge
-from millstream.runtime.state import KeyedTable, StateStore
+from millstream.runtime.state import Table
+from millstream.runtime.store import StateStore
 
 __all__ = ["Chain", "ChainBuilder"]
 
@@ -41,11 +45,16 @@ class Chain:
     """A compiled chain of one subtask."""
 
     __slots__ = (
+        "checkpointed",
+        "contexts",
         "epoch_hooks",
         "functions",
         "inputs",
+        "key_contexts",
         "module",
         "nodes",
+        "opened",
+        "operator_states",
         "sink_hooks",
         "store",
         "vertex",
@@ -62,6 +71,22 @@ class Chain:
         self.epoch_hooks = builder.epoch_hooks
         self.sink_hooks = builder.sink_hooks
         self.store = builder.store
+        self.contexts = {node.id: builder.context(node) for node, _ in builder.functions}
+        self.key_contexts = list(builder.key_contexts.values())
+        self.checkpointed = [
+            (node, function)
+            for node, function in builder.functions
+            if isinstance(function, CheckpointedFunction)
+        ]
+        self.operator_states = {
+            node.id: builder.operator_states(node) for node, _ in self.checkpointed
+        }
+        self.opened = False
+
+    def leave_keys(self) -> None:
+        """No operator has a current key from here on (rule 49)."""
+        for context in self.key_contexts:
+            context.leave()
 
 
 class ChainBuilder:
@@ -83,6 +108,8 @@ class ChainBuilder:
         self.functions: list[tuple[StreamNode, Function]] = []
         self.epoch_hooks: dict[int, Any] = {}
         self.sink_hooks: dict[int, Any] = {}
+        self.key_contexts: dict[int, KeyContext] = {}
+        self._keyed_states: dict[int, KeyedStates] = {}
         self.writers: dict[int, EdgeWriter] = {}
         self._make_writer = make_writer
         self._job_parameters = job_parameters
@@ -136,15 +163,31 @@ class ChainBuilder:
         """Lines from here on belong to `node`, whose input is in `variable`."""
         self.code.location = Location(node.id, role, variable, declared_at)
 
+    def key_context(self, node: StreamNode, make: type[KeyContext] = KeyContext) -> KeyContext:
+        """The current key of a node; generated code sets it before each call."""
+        return self.key_contexts.setdefault(node.id, make())
+
     def context(self, node: StreamNode) -> RuntimeContext:
         """The runtime context for a node's function."""
+        keys = self.key_contexts.get(node.id)
         return RuntimeContext(
             node.name,
             self.subtask,
             node.parallelism,
             node.max_parallelism,
             job_parameters=self._job_parameters,
+            keyed=self.keyed_states(node, keys),
         )
+
+    def keyed_states(self, node: StreamNode, keys: KeyContext | None) -> KeyedStates:
+        """The keyed states of a node, the same object each time."""
+        if node.id not in self._keyed_states:
+            self._keyed_states[node.id] = KeyedStates(self.store, node.uid, node.name, keys)
+        return self._keyed_states[node.id]
+
+    def operator_states(self, node: StreamNode) -> OperatorStates:
+        """The operator states of a node."""
+        return OperatorStates(self.store.operator_state, node.uid, self.store.register)
 
     def bind_function(self, node: StreamNode, function: Any, method: str, hint: str) -> str:
         """Bind a user's function, given as an object with `method` or as a plain callable."""
@@ -158,8 +201,9 @@ class ChainBuilder:
         if all(function is not known for _, known in self.functions):
             self.functions.append((node, function))
 
-    def table(self, node: StreamNode, name: str) -> KeyedTable:
-        """A keyed state of a node."""
+    def table(self, node: StreamNode, name: str) -> Table:
+        """A keyed state of a node that is not a user's function's."""
+        self.store.register(node.uid, name, {"kind": "value", "type": None, "ttl": False})
         return self.store.table(f"{node.uid}/{name}")
 
     def client_writer(self, node: StreamNode) -> EdgeWriter:

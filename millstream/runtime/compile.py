@@ -6,15 +6,22 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millstream.common.functions import SinkFunction
+from millstream.common.functions import Function, SinkFunction
 from millstream.common.output_tag import OutputTag
 from millstream.common.sink import SinkWriter, WriterContext
 from millstream.common.types import Row, format_row, format_value
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
-from millstream.runtime.contexts import ElementContext, KeyedElementContext
-from millstream.runtime.exchange import emit_key
+from millstream.runtime.contexts import (
+    BroadcastSideContext,
+    ElementContext,
+    KeyedElementContext,
+    KeyedReadOnlySideContext,
+    ReadOnlySideContext,
+)
+from millstream.runtime.exchange import emit_current_key
+from millstream.runtime.keyed_state import KeyContext
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
@@ -30,7 +37,15 @@ def compile_operator(builder: ChainBuilder, node: StreamNode, variable: str, ind
     _COMPILERS[type(node.operator)](builder, node, node.operator, variable, index)
 
 
+def _enter_key(b: ChainBuilder, node: StreamNode, op: ops.Operator, v: str, index: int) -> None:
+    """A function object on a keyed stream may have keyed state, so it gets a current key; a lambda may not."""
+    if op.keys and isinstance(op.user_function, Function):
+        context = b.code.bind(b.key_context(node), "keys")
+        emit_current_key(b, node, op.keys[index], v, context)
+
+
 def _map(b: ChainBuilder, node: StreamNode, op: ops.MapOp, v: str, index: int) -> None:
+    _enter_key(b, node, op, v, index)
     out = b.code.fresh()
     b.code.line(f"{out} = {b.bind_function(node, op.function, 'map', 'map')}({v})")
     b.emit(node, out)
@@ -52,6 +67,7 @@ def _project(b: ChainBuilder, node: StreamNode, op: ops.ProjectOp, v: str, index
 
 
 def _flat_map(b: ChainBuilder, node: StreamNode, op: ops.FlatMapOp, v: str, index: int) -> None:
+    _enter_key(b, node, op, v, index)
     out = b.code.fresh()
     function = b.bind_function(node, op.function, "flat_map", "flat_map")
     with b.each(f"for {out} in {function}({v}):"):
@@ -59,6 +75,7 @@ def _flat_map(b: ChainBuilder, node: StreamNode, op: ops.FlatMapOp, v: str, inde
 
 
 def _filter(b: ChainBuilder, node: StreamNode, op: ops.FilterOp, v: str, index: int) -> None:
+    _enter_key(b, node, op, v, index)
     function = b.bind_function(node, op.function, "filter", "filter")
     with b.code.block(f"if {function}({v}):"):
         b.emit(node, v)
@@ -95,15 +112,14 @@ def _process(b: ChainBuilder, node: StreamNode, op: ops.ProcessOp, v: str, index
 def _keyed_process(
     b: ChainBuilder, node: StreamNode, op: ops.KeyedProcessOp, v: str, index: int
 ) -> None:
-    context = b.code.bind(KeyedElementContext(), "ctx")
-    key = emit_key(b, node, op.key, v)
-    b.at(node, v)
-    b.code.line(f"{context}.key = {key}")
+    context = b.code.bind(b.key_context(node, KeyedElementContext), "ctx")
+    emit_current_key(b, node, op.key, v, context)
     function = b.bind_function(node, op.function, "process_element", "process")
     _emit_results(b, node, f"{function}({v}, {context})")
 
 
 def _co_map(b: ChainBuilder, node: StreamNode, op: ops.CoMapOp, v: str, index: int) -> None:
+    _enter_key(b, node, op, v, index)
     out = b.code.fresh()
     b.code.line(f"{out} = {b.bind_function(node, op.function, f'map{index + 1}', 'map')}({v})")
     with b.code.block(f"if {out} is not None:"):
@@ -113,6 +129,7 @@ def _co_map(b: ChainBuilder, node: StreamNode, op: ops.CoMapOp, v: str, index: i
 def _co_flat_map(
     b: ChainBuilder, node: StreamNode, op: ops.CoFlatMapOp, v: str, index: int
 ) -> None:
+    _enter_key(b, node, op, v, index)
     results, out = b.code.fresh("r"), b.code.fresh()
     function = b.bind_function(node, op.function, f"flat_map{index + 1}", "flat_map")
     b.code.line(f"{results} = {function}({v})")
@@ -128,12 +145,36 @@ def _co_process(b: ChainBuilder, node: StreamNode, op: ops.CoProcessOp, v: str, 
 def _keyed_co_process(
     b: ChainBuilder, node: StreamNode, op: ops.KeyedCoProcessOp, v: str, index: int
 ) -> None:
-    context = b.code.bind(KeyedElementContext(), "ctx")
-    key = emit_key(b, node, op.input_keys[index], v)
-    b.at(node, v)
-    b.code.line(f"{context}.key = {key}")
+    context = b.code.bind(b.key_context(node, KeyedElementContext), "ctx")
+    emit_current_key(b, node, op.input_keys[index], v, context)
     function = b.bind_function(node, op.function, f"process_element{index + 1}", "process")
     _emit_results(b, node, f"{function}({v}, {context})")
+
+
+def _broadcast_process(
+    b: ChainBuilder, node: StreamNode, op: ops.BroadcastProcessOp, v: str, index: int
+) -> None:
+    """Input 0 is the data, input 1 the broadcast side, which has no key."""
+    states = b.operator_states(node)
+    keys: KeyContext | None = None
+    if op.key is not None:
+        context = b.key_context(node, KeyedReadOnlySideContext)
+        assert isinstance(context, KeyedReadOnlySideContext)
+        context.attach(states)
+        keys = context
+    if index == 0:
+        reading = keys if keys is not None else ReadOnlySideContext(states)
+        ctx = b.code.bind(reading, "ctx")
+        if op.key is not None:
+            emit_current_key(b, node, op.key, v, ctx)
+        function = b.bind_function(node, op.function, "process_element", "process")
+    else:
+        writing = BroadcastSideContext(states, b.keyed_states(node, keys), keys)
+        ctx = b.code.bind(writing, "ctx")
+        if keys is not None:
+            b.code.line(f"{b.code.bind(keys.leave, 'leave')}()")
+        function = b.bind_function(node, op.function, "process_broadcast_element", "process")
+    _emit_results(b, node, f"{function}({v}, {ctx})")
 
 
 class FlushHook:
@@ -227,6 +268,7 @@ _COMPILERS: dict[type, Callable[..., None]] = {
     ops.CoFlatMapOp: _co_flat_map,
     ops.CoProcessOp: _co_process,
     ops.KeyedCoProcessOp: _keyed_co_process,
+    ops.BroadcastProcessOp: _broadcast_process,
     ops.SinkFunctionOp: _sink_function,
     ops.SinkOp: _sink,
     ops.PrintOp: _print,

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
+from millstream.common.broadcast_functions import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
 from millstream.common.functions import (
     CoProcessFunction,
     KeyedCoProcessFunction,
     TimerService,
     unkeyed_timers,
 )
-from millstream.errors import NotSupportedYet
+from millstream.common.state import MapStateDescriptor, StateDescriptor
+from millstream.errors import NotSupportedYet, UnsupportedOperation
+from millstream.runtime.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.keys import original_key
+from millstream.runtime.operator_state import OperatorStates, ReadOnlyView
 
-__all__ = ["ElementContext", "KeyedElementContext"]
+__all__ = [
+    "BroadcastSideContext",
+    "ElementContext",
+    "KeyedElementContext",
+    "KeyedReadOnlySideContext",
+    "ReadOnlySideContext",
+]
 
 _MIN_WATERMARK = -(1 << 63)
 
@@ -64,8 +80,6 @@ def _no_timers(call: str) -> NotSupportedYet:
 class ElementContext(CoProcessFunction.Context):
     """For functions without a key."""
 
-    __slots__ = ("_timers",)
-
     def __init__(self) -> None:
         self._timers: TimerService = _ReadOnlyTime()
 
@@ -76,15 +90,95 @@ class ElementContext(CoProcessFunction.Context):
         return None
 
 
-class KeyedElementContext(ElementContext, KeyedCoProcessFunction.Context):
-    """For functions with a key; generated code sets `key` before each call."""
-
-    __slots__ = ("key",)
+class KeyedElementContext(KeyContext, ElementContext, KeyedCoProcessFunction.Context):
+    """For functions with a key; generated code sets `key` and `canon` before each call."""
 
     def __init__(self) -> None:
-        super().__init__()
+        KeyContext.__init__(self)
         self._timers = _NoTimersYet()
-        self.key: Any = None
+
+    def get_current_key(self) -> Any:
+        return self.key
+
+
+class _BroadcastTime(BaseBroadcastProcessFunction.BaseContext):
+    def __init__(self) -> None:
+        self._time = _ReadOnlyTime()
+
+    def timestamp(self) -> int | None:
+        return None
+
+    def current_processing_time(self) -> int:
+        return self._time.current_processing_time()
+
+    def current_watermark(self) -> int:
+        return self._time.current_watermark()
+
+
+class BroadcastSideContext(
+    _BroadcastTime, BroadcastProcessFunction.Context, KeyedBroadcastProcessFunction.Context
+):
+    """For `process_broadcast_element`: broadcast state to read and write, no key, but all keys at once."""
+
+    def __init__(self, states: OperatorStates, keyed: KeyedStates, keys: KeyContext | None) -> None:
+        super().__init__()
+        self._states = states
+        self._keyed = keyed
+        self._keys = keys
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+        return self._states.get_broadcast_state(state_descriptor)
+
+    def apply_to_keyed_state(
+        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+    ) -> None:
+        if self._keys is None:
+            msg = "apply_to_keyed_state needs a keyed stream on the other side"
+            raise UnsupportedOperation(msg, hint="connect a keyed stream with the broadcast stream")
+        state = self._keyed.get(state_descriptor, state_descriptor.kind)
+        keys = self._keys
+        try:
+            for canon in self._keyed.keys_of(state_descriptor):
+                keys.canon = canon
+                keys.key = original_key(canon)
+                function(keys.key, state)
+        finally:
+            keys.leave()
+
+
+class ReadOnlySideContext(_BroadcastTime, BroadcastProcessFunction.ReadOnlyContext):
+    """For `process_element` beside a broadcast stream."""
+
+    def __init__(self, states: OperatorStates) -> None:
+        super().__init__()
+        self._states = states
+        self._views: dict[str, ReadOnlyView] = {}
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+        view = self._views.get(state_descriptor.name)
+        if view is None:
+            view = ReadOnlyView(self._states.get_broadcast_state(state_descriptor))
+            self._views[state_descriptor.name] = view
+        return view
+
+
+class KeyedReadOnlySideContext(
+    KeyContext, ReadOnlySideContext, KeyedBroadcastProcessFunction.ReadOnlyContext
+):
+    """For the keyed side beside a broadcast stream."""
+
+    def __init__(self) -> None:
+        KeyContext.__init__(self)
+        _BroadcastTime.__init__(self)
+        self._timers = _NoTimersYet()
+
+    def attach(self, states: OperatorStates) -> None:
+        """Say where broadcast state is."""
+        self._states = states
+        self._views = {}
+
+    def timer_service(self) -> TimerService:
+        return self._timers
 
     def get_current_key(self) -> Any:
         return self.key

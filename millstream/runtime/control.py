@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from millstream.checkpoint.statefile import StateFile
@@ -21,7 +23,8 @@ class SplitProgress(msgspec.Struct, frozen=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of one level in one epoch. Lists of pairs are keyed by vertex, edge or node id."""
+    """One task of one level in one epoch. Counts are keyed by vertex or edge id, state by store, the states that the
+    program has asked for and committables by the operator's uid."""
 
     epoch: int
     level: int
@@ -34,8 +37,9 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: dict[int, int] = {}
     splits: list[SplitProgress] = []
     input_ended: bool = False
-    state: dict[str, StateFile] = {}
-    committables: dict[int, list[bytes]] = {}
+    stores: dict[str, StateFile | None] = {}
+    registered: dict[str, dict[str, dict[str, Any]]] = {}
+    committables: dict[str, list[bytes]] = {}
     state_loads: int = 0
 
     def encode(self) -> bytes:

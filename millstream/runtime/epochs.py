@@ -1,158 +1,264 @@
-"""What the driver does when all tasks of an epoch are done (the commit half of Flink's coordinator).
+"""Carries out what the coordinator decides: plans, runs, publishes, commits, delivers, saves, removes.
 
-1. Read the rows: reports of tasks, and records that go to the driver.
-2. Check that every task of every level has reported.
-3. Publish the manifest. From here on the epoch is complete; before, it never happened.
-4. Commit the sinks.
-5. Hand records to `print`, `execute_and_collect` and the like.
-6. Remove state files that no manifest needs any more.
-
-If 1 to 3 fail, the epoch has left nothing behind that anybody reads. The manifest holds what 4 needs, and a commit
-may be repeated.
+A runner (on Spark, or in-process) holds one `EpochDriver` for a job. It calls `begin` for each attempt, then `epoch`
+until that says that the job has ended, with a function that runs an epoch's tasks and gives the rows of the last level.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from millstream.checkpoint.manifest import Manifest, manifest_name, read_manifest, write_manifest
+from millstream.checkpoint import coordinator as c
+from millstream.checkpoint.manifest import encode_manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
-from millstream.checkpoint.storage import open_storage
-from millstream.common.sink import Committer
-from millstream.errors import EngineError, MillstreamError, SinkError
-from millstream.graph.operators import CollectOp, PrintOp, SinkOp
-from millstream.runtime.codec import decode
+from millstream.errors import JobLocked, StateError
 from millstream.runtime.control import TaskReport
+from millstream.runtime.failpoints import reached
 from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job_folder import JobFolder
 from millstream.runtime.metrics import JobMetrics
-from millstream.runtime.rows import REPORT, client_edge
-from millstream.runtime.state import extend_chain
+from millstream.runtime.outputs import EpochRow, JobOutputs
+from millstream.runtime.planner import EpochPlanner
+from millstream.runtime.rows import REPORT
+from millstream.runtime.savepoints import SavepointRequests
+from millstream.runtime.sources import SubtaskRanges
+from millstream.runtime.store import extend_chain, needs_folding
 
-__all__ = ["EpochCommitter", "EpochRow"]
+__all__ = ["EpochDriver", "Outcome"]
 
-# Manifests (and the files they name) that stay: the last one, and the one a late reader may still be at.
-_KEPT = 2
+_log = logging.getLogger("millstream.job")
 
+_SWEEP_EVERY = 256
 
-@dataclass(frozen=True, order=True)
-class EpochRow:
-    """A row that has come out of the last level."""
-
-    edge: int
-    sequence: int
-    channel: int
-    payload: bytes
+RunTasks = Callable[[int, Sequence[SubtaskRanges]], Iterable[EpochRow]]
 
 
-class EpochCommitter:
-    """Completes epochs, one after the other."""
+class Outcome(Enum):
+    """What follows after an epoch."""
 
-    def __init__(self, job: Job, spec: JobSpec) -> None:
-        self._spec = spec
-        self._job_id = job.id
+    GO_ON = "go on"
+    ENDED = "ended"
+    STOPPED = "stopped"
+
+
+class EpochDriver:
+    """The driver's half of a job, for all its attempts."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: JobFolder,
+        cancelled: threading.Event,
+        fold: Callable[[str, Sequence[StateFile]], None] | None = None,
+    ) -> None:
+        self._job = job
+        self.folder = folder
+        self._cancelled = cancelled
+        self._fold = fold
+        self.outputs = JobOutputs(job)
         self.metrics = JobMetrics(job.plan)
-        self._storage = open_storage(spec.state_dir)
-        self._chains: dict[str, list[StateFile]] = {}
-        self._at: int | None = None
-        self._committers: dict[int, tuple[str, Committer]] = {}
-        self._consumers: dict[int, Callable[[list[Any]], None]] = {}
-        self._collects = False
-        for node in job.graph.nodes.values():
-            match node.operator:
-                case SinkOp(sink=sink):
-                    self._committers[node.id] = node.name, sink.create_committer()
-                case PrintOp():
-                    self._consumers[client_edge(node.id)] = _print_lines
-                case CollectOp(consumer=consumer, schema=None) if callable(consumer):
-                    self._consumers[client_edge(node.id)] = consumer
-                    self._collects = True
+        self.savepoints = SavepointRequests(folder)
+        self.planner = EpochPlanner(job)
+        self._coordinator: c.Coordinator | None = None
+        self._folded: deque[tuple[str, StateFile | None]] = deque()
+        self._work: Sequence[SubtaskRanges] = ()
+        self._rows: list[EpochRow] = []
+        self._restoring = False
+        self._draining = False
+        self.ended = False
 
-    def complete(self, epoch: int, rows: Iterable[EpochRow]) -> bool:
-        """Steps 1 to 6; True if the job's input has ended."""
-        ordered = sorted(rows)
-        reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
-        self._check_all_reported(epoch, reports)
-        self._commit(self._publish(epoch, reports))
-        for row in ordered:
-            self.deliver(row)
-        self._clean_up(epoch)
-        self.metrics.update(epoch, reports)
-        return any(report.input_ended for report in reports)
+    # -- an attempt -----------------------------------------------------------------------------------------
 
-    @property
-    def streams(self) -> bool:
-        """True if somebody iterates over results while the job runs, and nothing else leaves it."""
-        return self._collects and not self._committers
-
-    def deliver(self, row: EpochRow) -> bool:
-        """Hand a row's records to the driver's consumer, if it has one."""
-        consumer = self._consumers.get(row.edge)
-        if consumer is None:
-            return False
-        consumer(decode(row.payload).records)
-        return True
-
-    def _check_all_reported(self, epoch: int, reports: Sequence[TaskReport]) -> None:
-        for index, level in enumerate(self._spec.levels):
-            if index == 0:
-                continue
-            seen = {report.subtask for report in reports if report.level == index}
-            missing = set(range(level.parallelism)) - seen
-            if missing:
-                msg = f"epoch {epoch}: tasks {sorted(missing)} of level {index} did not report"
-                raise EngineError(msg, hint="this is a defect; the epoch was not committed")
-
-    def _publish(self, epoch: int, reports: Sequence[TaskReport]) -> Manifest:
-        if self._at is None and epoch > 0:
-            self._chains = dict(read_manifest(self._storage, epoch - 1).state)
-        committables: dict[int, list[bytes]] = {}
-        for report in reports:
-            for owner, file in report.state.items():
-                self._chains[owner] = extend_chain(self._chains.get(owner, []), file)
-            for node, made in report.committables.items():
-                committables.setdefault(node, []).extend(made)
-        self._at = epoch
-        manifest = Manifest(
-            epoch=epoch, job_id=self._job_id, state=self._chains, committables=committables
+    def begin(self) -> JobSpec:
+        """Start, or start again, from the last complete checkpoint; the job for the workers."""
+        start = self.folder.start(exactly_once=self.outputs.exactly_once)
+        reached("restore")
+        job_id = self.folder.job_id
+        self._coordinator = c.Coordinator(
+            self._job.layout(job_id),
+            mode=self._job.settings.mode,
+            retained=self._job.settings.retained,
+            must_fold=needs_folding if self._fold is not None else lambda chain: False,
+            extend=extend_chain,
+            now=time.time,
         )
-        write_manifest(self._storage, manifest)
-        return manifest
+        self._folded.clear()
+        manifest = start.manifest
+        self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
+        self.planner.rewind(None if manifest is None else self._after_intent(manifest.offsets))
+        self.ended = manifest is not None and manifest.ended
+        # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
+        self._restoring = start.restored
+        return self._job.spec(
+            self.folder.storage.root,
+            job_id=job_id,
+            durable=self.folder.durable,
+            first_epoch=start.first_epoch,
+            base_epoch=None if manifest is None else manifest.epoch,
+            restored=start.restored,
+        )
 
-    def _commit(self, manifest: Manifest) -> None:
-        epoch = manifest.epoch
-        for node, (name, committer) in self._committers.items():
-            try:
-                committer.commit(epoch, manifest.committables.get(node, []))
-            except MillstreamError:
-                raise
-            except Exception as error:
-                msg = f"the sink '{name}' could not commit epoch {epoch}: {type(error).__name__}: {error}"
-                raise SinkError(msg, operator=name, epoch=epoch) from error
+    def _after_intent(self, offsets: c.Offsets) -> c.Offsets:
+        """At-most-once: what was about to be read when the driver was lost is not read again."""
+        if self._job.settings.mode != "AT_MOST_ONCE":
+            return offsets
+        return self.savepoints.read_intent() or offsets
 
-    def _clean_up(self, epoch: int) -> None:
-        old = epoch - _KEPT
-        if old < 0 or not self._storage.exists(manifest_name(old)):
-            return
-        gone = read_manifest(self._storage, old).state
-        kept = {
-            file.name
-            for kept_epoch in range(old + 1, epoch + 1)
-            for chain in read_manifest(self._storage, kept_epoch).state.values()
-            for file in chain
-        }
-        self._storage.delete(manifest_name(old))
-        for chain in gone.values():
-            for file in chain:
-                if file.name not in kept:
-                    self._storage.delete(file.name)
+    def epoch(self, run: RunTasks) -> Outcome:
+        """One epoch, steps 1 to 9 of the coordinator."""
+        assert self._coordinator is not None
+        while self._folded:
+            store, file = self._folded.popleft()
+            if file is None:
+                self._coordinator.fold_failed(store)
+            else:
+                self._coordinator.handle(c.Folded(store, file))
+        if self._serve_savepoints():
+            return Outcome.STOPPED
+        outcome = self._carry_out(self._coordinator.handle(c.Next()), run)
+        if outcome is None:
+            return Outcome.GO_ON if not self._cancelled.is_set() else Outcome.STOPPED
+        if outcome.ended and not self._draining:
+            return Outcome.ENDED
+        return Outcome.STOPPED if self._draining and self._serve_savepoints() else Outcome.GO_ON
 
-    def close(self) -> None:
+    def _carry_out(self, commands: list[c.Command], run: RunTasks) -> c.Finish | None:
+        """Do what the coordinator says until it says no more; None if there was no epoch."""
+        assert self._coordinator is not None
+        pending = deque(commands)
+        while pending:
+            command = pending.popleft()
+            if isinstance(command, c.Finish):
+                return command
+            event = self._do(command, run)
+            if event is not None:
+                pending.extend(self._coordinator.handle(event))
+        return None
+
+    def _do(self, command: c.Command, run: RunTasks) -> c.Event | None:
+        match command:
+            case c.Plan():
+                return self._plan()
+            case c.Intend(epoch=_, offsets=offsets):
+                self.savepoints.write_intent(offsets)
+                return c.Intended()
+            case c.Run(epoch=epoch):
+                return self._run(epoch, run)
+            case c.Publish(manifest=manifest):
+                reached("before manifest")
+                self.folder.check_lease()
+                try:
+                    write_manifest(self.folder.storage, manifest)
+                except FileExistsError:
+                    msg = f"checkpoint {manifest.epoch} has been published by another driver"
+                    raise JobLocked(msg, folder=self.folder.storage.root) from None
+                reached("after manifest")
+                self.metrics.checkpoint(manifest, len(encode_manifest(manifest)))
+                return c.Published()
+            case c.Commit(epoch=epoch, committables=committables):
+                self.outputs.commit(epoch, committables)
+                reached("after commit")
+                return c.Committed()
+            case c.Deliver():
+                for row in self._rows:
+                    self.outputs.deliver(row)
+                self._rows = []
+                self.planner.done()
+                return c.Delivered()
+            case c.Save():
+                return c.Saved()
+            case c.Remove(epochs=epochs, files=files):
+                reached("cleaning up")
+                self._remove(list(epochs), list(files))
+                return c.Cleaned()
+            case c.Fold(store=store, chain=chain):
+                assert self._fold is not None
+                self._fold(store, chain)
+                return None
+        raise AssertionError(command)
+
+    def _plan(self) -> c.Event | None:
+        if self._restoring:
+            self._restoring = False
+            self._work = self.planner.nothing()
+        elif self.savepoints.wants_drain and not self._draining:
+            self._draining = True
+            self._work = self.planner.nothing(ended=True)
+        elif self.savepoints.waiting and self.metrics.epoch < 0:
+            # A savepoint of a job that has read nothing yet.
+            self._work = self.planner.nothing()
+        else:
+            work = self.planner.plan(self._cancelled, wake=lambda: self.savepoints.waiting)
+            if work is None:
+                return None
+            self._work = work
+        return c.Planned(self.planner.end_offsets())
+
+    def _run(self, epoch: int, run: RunTasks) -> c.Ran:
+        reached("source read")
+        ordered = sorted(run(epoch, self._work))
+        reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
+        self._rows = [row for row in ordered if row.edge != REPORT]
+        acknowledgements = [
+            c.Acknowledgement(
+                level=report.level,
+                subtask=report.subtask,
+                attempt=report.attempt,
+                stores=report.stores,
+                registered=report.registered,
+                committables=report.committables,
+                input_ended=report.input_ended and not self._draining,
+            )
+            for report in reports
+        ]
+        self.metrics.update(epoch, reports)
+        return c.Ran(acknowledgements)
+
+    def _remove(self, epochs: list[int], files: list[str]) -> None:
+        assert self._coordinator is not None
+        try:
+            self.folder.remove(epochs, files)
+            if self._coordinator.epoch % _SWEEP_EVERY == _SWEEP_EVERY - 1:
+                self.folder.sweep(self._coordinator.needed(), before=self._coordinator.epoch)
+        except OSError as error:
+            # What stays is removed at the next start.
+            _log.warning("old checkpoints could not be removed: %s", error)
+
+    # -- around the epochs --------------------------------------------------------------------------------------
+
+    def folded(self, store: str, file: StateFile | None) -> None:
+        """A chain has been folded (None: it could not be). Called from any thread."""
+        self._folded.append((store, file))
+
+    def _serve_savepoints(self) -> bool:
+        """Write the savepoints that were asked for; True if the job is to stop with one."""
+        assert self._coordinator is not None
+        manifest = self._coordinator.manifest
+        if manifest is None or (self.savepoints.wants_drain and not self._draining):
+            return False
+        return self.savepoints.serve(manifest, self._coordinator)
+
+    def may_fall_back(self, error: BaseException) -> bool:
+        """After a failure: True if it was a damaged file and an older checkpoint stands in."""
+        if not isinstance(error, StateError) or error.code != "STATE_DAMAGED":
+            return False
+        return self.folder.fall_back(error, exactly_once=self.outputs.exactly_once)
+
+    def close(self, *, finished: bool, cancelled: bool) -> None:
         """The job is over."""
-        for _, committer in self._committers.values():
-            committer.close()
+        try:
+            self.outputs.close()
+        finally:
+            self.planner.close()
+            self.savepoints.close()
+            self.folder.close(finished=finished, cancelled=cancelled)
 
 
-def _print_lines(lines: list[Any]) -> None:
-    print("\n".join(lines), flush=True)  # noqa: T201 - what DataStream.print is for
+def _no_tasks(epoch: int, work: Sequence[SubtaskRanges]) -> Any:
+    raise AssertionError("no tasks run before the first epoch")

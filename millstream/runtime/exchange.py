@@ -20,7 +20,7 @@ from millstream.runtime.output import EdgeWriter
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
-__all__ = ["emit_canonical", "emit_exchange", "emit_key"]
+__all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key"]
 
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
@@ -187,6 +187,19 @@ def emit_canonical(builder: ChainBuilder, node: StreamNode, key: Key, variable: 
     with code.block(f"if type({name}) is not str and type({name}) is not int:"):
         code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
     return name
+
+
+def emit_current_key(
+    builder: ChainBuilder, node: StreamNode, key: Key, variable: str, context: str
+) -> None:
+    """Lines that take the key out of `variable` and make it the current one of `context`."""
+    name = emit_key(builder, node, key, variable)
+    code = builder.code
+    code.line(f"{context}.key = {name}")
+    with code.block(f"if type({name}) is not str and type({name}) is not int:"):
+        code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
+    code.line(f"{context}.canon = {name}")
+    builder.at(node, variable)
 
 
 def field_getter(field: str) -> Callable[[Any], Any]:

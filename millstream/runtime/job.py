@@ -11,6 +11,9 @@ from typing import Any
 
 import cloudpickle
 
+from millstream.checkpoint.coordinator import Layout
+from millstream.checkpoint.manifest import OperatorInfo, StoreState
+from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
 from millstream.errors import FunctionNotSerializable
 from millstream.graph.job_graph import JobVertex, build_job_graph
@@ -19,7 +22,7 @@ from millstream.graph.operators import FrameSourceOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
 from millstream.runtime.sources import SourceSpec
 
-__all__ = ["Job", "JobSettings", "JobSpec", "VertexSpec", "build_job"]
+__all__ = ["Job", "JobSettings", "JobSpec", "VertexSpec", "build_job", "store_name"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,17 @@ class JobSettings:
     buffer_bytes: int = 256 << 10
     buffer_records: int = 8192
     sort_memory: int = 64 << 20
-    state_dir: str | None = None
+    checkpoint_dir: str | None = None
+    savepoint_dir: str | None = None
+    local_dir: str | None = None
+    mode: str = "EXACTLY_ONCE"
+    retained: int = 1
+    retention: str = "NO_EXTERNALIZED_CHECKPOINTS"
+    backend: str = "hashmap"
+    recovery_path: str | None = None
+    allow_non_restored: bool = False
+    resume: str = "auto"
+    restart: RestartStrategyConfiguration | None = None
     print_code: bool = False
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
@@ -80,11 +93,19 @@ class LevelSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Everything a worker needs. `run_id` is new each time a job is started."""
+    """Everything a worker needs. `run_id` is new each time a job is started, also after a failure. Epoch numbers
+    begin at `first_epoch`; the state before it is that of checkpoint `base_epoch`, none if that is None."""
 
     run_id: str
     job_id: str
     state_dir: str
+    durable: bool
+    first_epoch: int
+    base_epoch: int | None
+    restored: bool
+    strict: bool
+    backend: str
+    local_dir: str | None
     levels: tuple[LevelSpec, ...]
     targets: dict[int, EdgeTarget]
     python_path: tuple[str, ...]
@@ -108,7 +129,7 @@ class Job:
     def split_sources(self) -> list[SourceSpec]:
         """The sources that are read by splits."""
         return [
-            SourceSpec(v.id, v.head.name, v.head.operator.source, v.parallelism)
+            SourceSpec(v.id, v.head.name, v.head.operator.source, v.parallelism, v.head.uid)
             for v in self.plan.sources
             if isinstance(v.head.operator, SourceOp)
         ]
@@ -139,7 +160,39 @@ class Job:
             and self.settings.epoch_records is None
         )
 
-    def spec(self, state_dir: str) -> JobSpec:
+    def layout(self, job_id: str) -> Layout:
+        """The job as its checkpoint coordinator sees it."""
+        stores = {
+            store_name(vertex, subtask): StoreState(
+                subtask=subtask,
+                parallelism=vertex.parallelism,
+                max_parallelism=vertex.head.max_parallelism,
+                operators=[node.uid for node in vertex.nodes],
+            )
+            for vertex in self.plan.vertices
+            for subtask in range(vertex.parallelism)
+        }
+        operators = {
+            node.uid: OperatorInfo(
+                name=node.name,
+                parallelism=node.parallelism,
+                max_parallelism=node.max_parallelism,
+            )
+            for node in self.graph.nodes.values()
+        }
+        tasks = [level.parallelism for level in self.plan.levels]
+        return Layout(job_id, self.settings.name, tasks, stores, operators)
+
+    def spec(
+        self,
+        state_dir: str,
+        *,
+        job_id: str | None = None,
+        durable: bool = False,
+        first_epoch: int = 0,
+        base_epoch: int | None = None,
+        restored: bool = False,
+    ) -> JobSpec:
         """The job for the workers; raises if a function cannot be shipped."""
         settings = self.settings
         inputs: dict[int, int] = {}
@@ -165,8 +218,15 @@ class Job:
         )
         return JobSpec(
             run_id=uuid.uuid4().hex,
-            job_id=self.id,
+            job_id=job_id or self.id,
             state_dir=state_dir,
+            durable=durable,
+            first_epoch=first_epoch,
+            base_epoch=base_epoch,
+            restored=restored,
+            strict=not settings.allow_non_restored,
+            backend=settings.backend,
+            local_dir=settings.local_dir,
             levels=levels,
             targets={
                 e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index)
@@ -179,6 +239,11 @@ class Job:
             job_parameters=settings.job_parameters,
             print_code=settings.print_code,
         )
+
+
+def store_name(vertex: JobVertex, subtask: int) -> str:
+    """The name of the state of a vertex's subtask, the same in every run."""
+    return f"{vertex.head.uid}/{subtask}"
 
 
 def build_job(graph: StreamGraph, settings: JobSettings) -> Job:

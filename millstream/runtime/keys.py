@@ -7,6 +7,7 @@ Strings and ints, the common keys, are their own canonical form; every other key
 
 from __future__ import annotations
 
+import pickle
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from zlib import crc32
@@ -16,7 +17,7 @@ from millstream.errors import KeySelectorError
 from millstream.runtime.codec import plain
 from millstream.runtime.text import shorten
 
-__all__ = ["canonical", "key_group", "subtask_of", "subtask_range"]
+__all__ = ["canonical", "key_group", "original_key", "subtask_of", "subtask_range"]
 
 
 def canonical(key: Any) -> Any:
@@ -31,6 +32,20 @@ def canonical(key: Any) -> Any:
     if kind is str or kind is int:
         return key
     return _canonical_bytes(key)
+
+
+def original_key(canon: Any) -> Any:
+    """The key that a canonical form stands for. Of a set, a dictionary or an object it is a description of it, equal
+    for equal keys.
+
+    >>> (
+    ...     original_key(canonical("a")),
+    ...     original_key(canonical((1, "b"))),
+    ...     original_key(canonical(2.5)),
+    ... )
+    ('a', (1, 'b'), 2.5)
+    """
+    return pickle.loads(canon) if type(canon) is bytes else canon
 
 
 class _Part:

@@ -6,22 +6,23 @@ For tests and for debugging: breakpoints in user functions work. Jobs run on Spa
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 
+from millstream.checkpoint.statefile import StateFile
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import CollectOp
-from millstream.runtime.epochs import EpochCommitter, EpochRow
+from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import Job, JobSpec
-from millstream.runtime.planner import EpochPlanner
+from millstream.runtime.outputs import EpochRow
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.run import JobRun
 from millstream.runtime.sources import SubtaskRanges
+from millstream.runtime.store import fold_chain
 from millstream.runtime.task import LevelTask, close_run
 
 __all__ = ["InProcessRun"]
@@ -46,28 +47,22 @@ class InProcessRun(JobRun):
                 )
                 raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
 
-    def _run(self) -> None:
-        folder = self.job.settings.state_dir or tempfile.mkdtemp(prefix="millstream-state-")
-        try:
-            self._run_in(self.job.spec(folder))
-        finally:
-            if self.job.settings.state_dir is None:
-                shutil.rmtree(folder, ignore_errors=True)
+    def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
+        closing = _closing(lambda: close_run(spec.run_id))
+        with ExitStack() as stack:
+            stack.push(closing)
 
-    def _run_in(self, spec: JobSpec) -> None:
-        with ExitStack() as closing:
-            closing.push(_closing(lambda: close_run(spec.run_id)))
-            committer = EpochCommitter(self.job, spec)
-            closing.push(_closing(committer.close))
-            self.metrics = committer.metrics
-            planner = EpochPlanner(self.job)
-            closing.push(_closing(planner.close))
-            epoch, ended = 0, False
-            while not ended and (work := planner.plan(self._cancelled)) is not None:
-                rows = run_epoch(spec, epoch, work)
-                ended = committer.complete(epoch, [EpochRow(r[3], r[2], r[1], r[4]) for r in rows])
-                planner.done()
-                epoch += 1
+            def run(epoch: int, work: Sequence[SubtaskRanges]) -> list[EpochRow]:
+                return [EpochRow(r[3], r[2], r[1], r[4]) for r in run_epoch(spec, epoch, work)]
+
+            while not self._cancelled.is_set():
+                if driver.epoch(run) is not Outcome.GO_ON:
+                    return
+
+    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
+        assert self._driver is not None
+        storage = self._driver.folder.storage
+        self._driver.folded(store, fold_chain(storage, store, chain, uuid.uuid4().hex[:16]))
 
 
 def _closing(close: Callable[[], None]) -> Callable[[Any, BaseException | None, Any], None]:

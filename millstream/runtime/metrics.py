@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from millstream.checkpoint.manifest import Manifest
 from millstream.graph.level_plan import LevelPlan
 from millstream.runtime.control import TaskReport
 
@@ -44,6 +45,11 @@ class JobMetrics:
         self.records_per_second = 0.0
         self.backlog = 0
         self.state_loads = 0
+        self.checkpoints = 0
+        self.last_checkpoint_size = 0
+        self.last_checkpoint_full_size = 0
+        self.last_checkpoint_id = -1
+        self.restarts = 0
         self.started = time.time()
         self._last = time.monotonic()
 
@@ -69,6 +75,14 @@ class JobMetrics:
         self.backlog = sum(split.backlog for report in reports for split in report.splits)
         self._last = now
         self.epoch = epoch
+
+    def checkpoint(self, manifest: Manifest, size: int) -> None:
+        """A checkpoint is complete: what it has written, and what all that it names comes to."""
+        files = [file for store in manifest.stores.values() for file in store.chain]
+        self.checkpoints += 1
+        self.last_checkpoint_id = manifest.epoch
+        self.last_checkpoint_size = size + sum(f.size for f in files if f.epoch == manifest.epoch)
+        self.last_checkpoint_full_size = size + sum(file.size for file in files)
 
     def _sender(self, edge: int) -> int:
         return self._source_of_edge[edge] if edge >= 0 else self._vertex_of[-2 - edge]

@@ -18,7 +18,8 @@ class EpochPlanner:
     """Plans one epoch after the other, on the driver.
 
     With a checkpoint interval, epochs begin that far apart; at once if the last one took longer, or could not take
-    all that was there. Without, an epoch begins as soon as there is something to read.
+    all that was there. Without, an epoch begins as soon as there is something to read. A planner lives as long as its
+    job, through restarts: a source whose records only the driver has keeps them until they are committed.
     """
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,17 +27,33 @@ class EpochPlanner:
         self._sources = SourceCoordinator(
             job.split_sources, settings.epoch_interval, fixed=settings.epoch_records
         )
+        self._uids = {str(spec.node): spec.uid for spec in job.split_sources}
         self._everything = job.one_epoch
         self._has_sources = bool(job.split_sources)
         self._clock = clock
         self._pause = settings.checkpoint_interval or 0.0
         self._started: float | None = None
+        self._counts = False
         self.offset: Offset = self._sources.initial()
         self._end: Offset = self.offset
 
-    def plan(self, stop: threading.Event) -> list[SubtaskRanges] | None:
-        """Wait until an epoch is due and there is something to read; None once `stop` is set."""
-        while not stop.is_set():
+    def rewind(self, offsets: dict[str, dict[str, int]] | None) -> None:
+        """Go on from the offsets of a checkpoint (by uid); None is the beginning."""
+        found = offsets or {}
+        self.offset = {node: dict(found.get(uid, {})) for node, uid in self._uids.items()}
+        self._end = self.offset
+        self._started = None
+        self._sources.rewind(self.offset)
+
+    def end_offsets(self) -> dict[str, dict[str, int]]:
+        """Where the planned epoch ends, by uid."""
+        return {self._uids[node]: dict(positions) for node, positions in self._end.items()}
+
+    def plan(
+        self, stop: threading.Event, wake: Callable[[], bool] = lambda: False
+    ) -> list[SubtaskRanges] | None:
+        """Wait until an epoch is due and there is something to read; None once `stop` is set or `wake` says so."""
+        while not stop.is_set() and not wake():
             now = self._clock()
             wait = 0.0 if self._started is None else self._started + self._pause - now
             if wait > 0 and not self._sources.limited:
@@ -48,14 +65,23 @@ class EpochPlanner:
             ended = self._sources.ended(self._end)
             if self._end != self.offset or ended or not self._has_sources:
                 self._started = now
+                self._counts = True
                 return self._sources.ranges(self.offset, self._end)
             stop.wait(_POLL)
         return None
 
+    def nothing(self, *, ended: bool = False) -> list[SubtaskRanges]:
+        """An epoch that reads nothing but reaches every source; `ended` tells all operators that it was the last."""
+        self._end = self.offset
+        self._started = self._clock()
+        self._counts = False
+        return self._sources.empty_ranges(ended=ended)
+
     def done(self) -> None:
         """The epoch that was planned last is complete."""
         assert self._started is not None
-        self._sources.epoch_took(self._clock() - self._started)
+        if self._counts:
+            self._sources.epoch_took(self._clock() - self._started)
         self._sources.commit(self._end)
         self.offset = self._end
 

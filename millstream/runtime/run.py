@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
+import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from millstream.checkpoint.statefile import StateFile
+from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
 from millstream.errors import JobCancelled, JobError
-from millstream.runtime.job import Job
+from millstream.runtime.epochs import EpochDriver
+from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job_folder import JobFolder
 from millstream.runtime.metrics import JobMetrics
+from millstream.runtime.restart import Restarts
 
 __all__ = ["JobRun"]
+
+_log = logging.getLogger("millstream.job")
 
 _INTERRUPT_EVERY = 0.2
 
@@ -31,6 +41,7 @@ class JobRun(ABC):
         self._thread: threading.Thread | None = None
         self._on_done: list[Callable[[], None]] = []
         self._lock = threading.Lock()
+        self._driver: EpochDriver | None = None
 
     def start(self) -> None:
         """Begin, and return once the job is known to be running or to have failed."""
@@ -66,9 +77,89 @@ class JobRun(ABC):
             for call in self._on_done:
                 call()
 
-    @abstractmethod
     def _run(self) -> None:
-        """Carry out the job; return when it has ended or `_cancelled` is set."""
+        """Run the job, and run it again after a failure if its restart strategy says so."""
+        temporary = None if self.job.settings.checkpoint_dir else self._temporary_folder()
+        folder = JobFolder(self.job, temporary)
+        folder.open()
+        try:
+            driver = EpochDriver(self.job, folder, self._cancelled, self._fold)
+        except BaseException:
+            folder.close(finished=False, cancelled=False)
+            raise
+        self._driver = driver
+        driver.savepoints.on_cancel = self._cancelled.set
+        self.metrics = driver.metrics
+        finished = False
+        try:
+            self._attempts(driver)
+            finished = not self._cancelled.is_set()
+        finally:
+            try:
+                self._release()
+                driver.close(finished=finished, cancelled=self._cancelled.is_set())
+            except Exception:
+                if finished:
+                    raise
+                # A job fails with what failed first, not with what fails while it is closed after that.
+                _log.warning("closing a failed job failed too", exc_info=True)
+            finally:
+                if temporary is not None:
+                    shutil.rmtree(temporary, ignore_errors=True)
+
+    def _attempts(self, driver: EpochDriver) -> None:
+        settings = self.job.settings
+        restarts = Restarts(
+            settings.restart, checkpointing=settings.checkpoint_interval is not None
+        )
+        while True:
+            try:
+                spec = driver.begin()
+                self.status = JobStatus.RUNNING
+                if not driver.ended:
+                    self._attempt(spec, driver)
+                return
+            except BaseException as failure:
+                error = self._translate(failure)
+                if self._cancelled.is_set():
+                    raise error from failure
+                epoch = driver.metrics.epoch
+                pause = 0.0 if driver.may_fall_back(error) else restarts.pause(error, epoch)
+                if pause is None:
+                    raise error from failure
+                driver.metrics.restarts += 1
+                self.status = JobStatus.RESTARTING
+                _log.warning("the job failed and starts again in %.1f s: %s", pause, error)
+                if self._cancelled.wait(pause):
+                    return
+
+    @abstractmethod
+    def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
+        """Run epochs until the job has ended, is to be stopped, or fails."""
+
+    def _translate(self, error: BaseException) -> BaseException:
+        """What the engine raised, as an error of ours."""
+        return error
+
+    def _temporary_folder(self) -> str:
+        return tempfile.mkdtemp(prefix="millstream-state-")
+
+    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
+        """Fold a chain of state files, some time; tell the driver."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """The job is over: let go of what the attempts have used."""
+
+    def savepoint(
+        self, path: str | None, *, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint, and to stop with it."""
+        while self._driver is None and not self._done.wait(0.01):
+            pass
+        if self._driver is None or self._done.is_set():
+            raise JobError(f"the job '{self.job.settings.name}' is not running", job_id=self.job.id)
+        return self._driver.savepoints.ask(path, stop=stop, drain=drain)
 
     def _interrupt(self) -> None:
         """Make `_run` return soon. Called until it does; may find nothing to interrupt, or an engine that is gone."""

@@ -37,6 +37,7 @@ class SourceSpec:
     name: str
     source: Source
     parallelism: int
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,22 @@ class SourceCoordinator:
                 for subtask in subtasks
             )
         return result
+
+    def rewind(self, offset: Offset) -> None:
+        """Go on from another offset. Enumerators that are there keep what they hold, and are asked again for what has
+        not been committed; others learn of the offset when they are made."""
+        self._admitted = 0
+        self.limited = False
+        for name, positions in offset.items():
+            self._enumerator(name, positions)
+
+    def empty_ranges(self, *, ended: bool) -> list[SubtaskRanges]:
+        """The reading of an epoch that reads nothing."""
+        return [
+            SubtaskRanges(spec.node, subtask, (), ended)
+            for spec in self._specs.values()
+            for subtask in range(spec.parallelism)
+        ]
 
     def commit(self, offset: Offset) -> None:
         """Everything before `offset` is done."""

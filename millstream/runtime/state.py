@@ -1,29 +1,33 @@
-"""Keyed state with a version per epoch (Flink's `HeapKeyedStateBackend`).
+"""Tables of keyed state with a version per epoch (Flink's `HeapKeyedStateBackend`).
 
-**An attempt of epoch n sees exactly the state of epoch n-1.** `base` is version n-1 and is never changed by a
-task; the task's own writes go to `changes`, and at its end into a file with a name no other attempt can have.
-Whoever opens epoch n+1 reads in the manifest whose file won. If it is the file of this process, its changes
-are folded into `base`; if not, the winner's file is read. So a task that is retried, doubled by speculation, or
-still running as a zombie cannot spoil anything.
+**An attempt of epoch n sees exactly the state of epoch n-1.** What `read` gives is version n-1 and is never changed by
+a task; the task's own writes go to `changes`, and at its end into a file with a name no other attempt can have. Whoever
+opens epoch n+1 learns from the manifest whose file won. If it is this process's, its changes are folded in; if not, the
+winner's file is read. So a task that is retried, doubled by speculation, or still running as a zombie cannot spoil
+anything.
+
+There are three shapes: one value per key, a list of elements per key, a map of entries per key. Changes to lists and
+maps are kept by element, so that adding to a long list costs one element and not the list.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
-from urllib.parse import quote
 
-from millstream.checkpoint.statefile import StateFile, decode_state, encode_state
-from millstream.checkpoint.storage import Storage
-from millstream.errors import StateError
+from millstream.checkpoint.statefile import TableInfo
 from millstream.runtime.codec import dumps
+from millstream.runtime.state_codec import PICKLED, SchemaMismatch, ValueCodec
 
-__all__ = ["DELETED", "MISSING", "KeyedTable", "StateStore", "extend_chain"]
+__all__ = ["DELETED", "MISSING", "ListChange", "MapChange", "Table", "isolate", "make_hash_table"]
 
-_MAX_CHAIN = 16
-# File systems take 255 bytes a name.
-_MAX_NAME = 120
+Entries = list[Any]
+Convert = Callable[[Any], Any]
+
+_BLOCK = 4096
 
 
 class _Sentinel:
@@ -42,125 +46,317 @@ class _Sentinel:
 MISSING = _Sentinel("MISSING")
 DELETED = _Sentinel("DELETED")
 
-
-class KeyedTable:
-    """One state of one operator: canonical key to value. The two dictionaries stay the same objects for
-    life, because generated code holds their bound methods."""
-
-    __slots__ = ("base", "changes")
-
-    def __init__(self) -> None:
-        self.base: dict[Any, Any] = {}
-        self.changes: dict[Any, Any] = {}
-
-    def fold(self) -> None:
-        """Make the changes part of the base."""
-        self.apply(self.changes.items())
-        self.changes.clear()
-
-    def apply(self, items: Iterable[tuple[Any, Any]]) -> None:
-        """Put entries into the base."""
-        base = self.base
-        for key, value in items:
-            if value is DELETED:
-                base.pop(key, None)
-            else:
-                base[key] = value
-
-    def merged(self) -> list[tuple[Any, Any]]:
-        """All entries as they will be once the changes are folded."""
-        if not self.changes:
-            return list(self.base.items())
-        together = {**self.base, **self.changes}
-        return [(key, value) for key, value in together.items() if value is not DELETED]
+ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex})
+_all_atomic = ATOMIC.issuperset
 
 
-class StateStore:
-    """The state of one vertex's subtask in this process.
+def isolate(value: Any) -> Any:
+    """A value that nobody else can change: itself if it cannot be changed at all, else a copy (rule 45)."""
+    kind = type(value)
+    if kind in ATOMIC or (kind is tuple and _all_atomic(map(type, value))):
+        return value
+    return pickle.loads(dumps(value))
 
-    `base` is what the files of a chain up to `_applied` add up to. `_pending` is the file this process wrote
-    last: its content is `base` with `changes` folded in.
+
+class ListChange:
+    """What an epoch does to a key's list: put `items` in its place, or after it."""
+
+    __slots__ = ("items", "replace")
+
+    def __init__(self, items: list[Any], *, replace: bool) -> None:
+        self.items = items
+        self.replace = replace
+
+
+class MapChange:
+    """What an epoch does to a key's map: empty it first if `cleared`, then put and remove entries."""
+
+    __slots__ = ("cleared", "entries")
+
+    def __init__(self, *, cleared: bool = False) -> None:
+        self.cleared = cleared
+        self.entries: dict[Any, Any] = {}
+
+
+class Table(ABC):
+    """One state of one operator. `changes` stays the same object for life, because generated code holds its methods.
+
+    `read(key, default)` gives version n-1. Of a list that is the list; of a map use `read_entry` and `read_entries`.
     """
 
-    __slots__ = ("_applied", "_chain", "_pending", "_storage", "loads", "owner", "tables")
+    def __init__(
+        self, name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.codec = codec
+        self.ttl = ttl
+        self.changes: dict[Any, Any] = {}
+        self.read: Callable[[Any, Any], Any]
+        # What the values of a table that nobody has asked for yet are written in.
+        self.found: TableInfo | None = None
 
-    def __init__(self, storage: Storage, owner: str) -> None:
-        self._storage = storage
-        self.owner = owner
-        self.tables: dict[str, KeyedTable] = {}
-        self._applied: str | None = None
-        self._pending: str | None = None
-        self._chain: Sequence[StateFile] = ()
-        self.loads = 0
+    @property
+    def shape(self) -> str:
+        """`value`, `list` or `map`: how the kind is kept."""
+        return shape_of(self.kind)
 
-    def table(self, name: str) -> KeyedTable:
-        """The table of a state, the same object each time."""
-        return self.tables.setdefault(name, KeyedTable())
+    @property
+    def info(self) -> TableInfo:
+        """As the header of a file describes the table."""
+        if self.found is not None:
+            return self.found
+        codec = self.codec
+        return TableInfo(self.name, self.kind, codec.name, codec.schema, self.ttl)
 
-    def open(self, chain: Sequence[StateFile]) -> None:
-        """Bring `base` to what the chain says, reading only the files this process does not have."""
-        names = [file.name for file in chain]
-        if self._pending in names:
-            for table in self.tables.values():
-                table.fold()
-            self._applied = self._pending
-        for table in self.tables.values():
-            table.changes.clear()
-        self._pending = None
-        if self._applied in names:
-            missing = chain[names.index(self._applied) + 1 :]
+    @abstractmethod
+    def read_entry(self, key: Any, entry: Any, default: Any) -> Any:
+        """One entry of a key's map at version n-1."""
+
+    @abstractmethod
+    def read_entries(self, key: Any) -> Iterable[tuple[Any, Any]]:
+        """All entries of a key's map at version n-1."""
+
+    @abstractmethod
+    def fold(self) -> None:
+        """Make the changes part of what `read` gives."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything."""
+
+    @abstractmethod
+    def apply(self, kind: str, entries: Entries, decode: Convert | None) -> None:
+        """Put entries of a file into what `read` gives."""
+
+    @abstractmethod
+    def full(self) -> Iterator[tuple[str, Entries]]:
+        """All entries as they will be once the changes are folded, as blocks of a file."""
+
+    @abstractmethod
+    def keys(self) -> Iterator[Any]:
+        """All keys, changes included."""
+
+    def delta(self) -> Iterator[tuple[str, Entries]]:
+        """The changes as blocks of a file."""
+        changes = self.changes
+        gone = [k for k, v in changes.items() if v is DELETED or getattr(v, "cleared", False)]
+        yield from _blocks("D", gone)
+        encode = self.encode
+        match self.shape:
+            case "value":
+                yield from _blocks(
+                    "P",
+                    (
+                        (k, encode(v)) if encode else (k, v)
+                        for k, v in changes.items()
+                        if v is not DELETED
+                    ),
+                )
+            case "list":
+                for kind, replace in (("P", True), ("A", False)):
+                    yield from _blocks(
+                        kind,
+                        (
+                            (k, [encode(one) for one in v.items] if encode else v.items)
+                            for k, v in changes.items()
+                            if v is not DELETED and v.replace is replace
+                        ),
+                    )
+            case _:
+                yield from _blocks("M", self._map_changes())
+                removed = (
+                    (k, [m for m, v in change.entries.items() if v is DELETED])
+                    for k, change in changes.items()
+                    if change is not DELETED and not change.cleared
+                )
+                yield from _blocks("R", ((k, names) for k, names in removed if names))
+
+    def _map_changes(self) -> Iterator[Any]:
+        encode = self.encode
+        for key, change in self.changes.items():
+            if change is not DELETED:
+                put = [
+                    (m, encode(v) if encode else v)
+                    for m, v in change.entries.items()
+                    if v is not DELETED
+                ]
+                if put:
+                    yield key, put
+
+    @property
+    def encode(self) -> Convert | None:
+        """What makes a value plain for a file; None if it is written as it is."""
+        encode = None if self.found is not None else self.codec.encode
+        return None if encode is None else self._inside(encode)
+
+    def decoder(self, found: TableInfo) -> Convert | None:
+        """What reads the values of a file; None if they are read as they are. Raises `SchemaMismatch`."""
+        if shape_of(found.kind) != self.shape or found.kind != self.kind or found.ttl != self.ttl:
+            raise SchemaMismatch
+        decode = self.codec.decoder(found.codec, found.schema)
+        return None if decode is None else self._inside(decode)
+
+    def _inside(self, convert: Convert) -> Convert:
+        """The conversion of a bare value, for the values that are kept: a map's have their key beside them, those
+        with time-to-live their time."""
+        inner = convert
+        if self.kind == "map":
+            bare = inner
+            inner = lambda entry: (entry[0], bare(entry[1]))  # noqa: E731
+        if self.ttl:
+            timeless = inner
+            inner = lambda pair: (timeless(pair[0]), pair[1])  # noqa: E731
+        return inner
+
+
+class HashTable(Table):
+    """All of it as Python objects in a dictionary, which stays the same object for life."""
+
+    def __init__(
+        self, name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
+    ) -> None:
+        super().__init__(name, kind, codec, ttl=ttl)
+        self.base: dict[Any, Any] = {}
+        self.read = self.base.get
+
+    def read_entry(self, key: Any, entry: Any, default: Any) -> Any:
+        entries = self.base.get(key)
+        return default if entries is None else entries.get(entry, default)
+
+    def read_entries(self, key: Any) -> Iterable[tuple[Any, Any]]:
+        entries: dict[Any, Any] = self.base.get(key, {})
+        return entries.items()
+
+    def reset(self) -> None:
+        self.base.clear()
+        self.changes.clear()
+
+    def keys(self) -> Iterator[Any]:
+        changes = self.changes
+        for key in self.base:
+            if changes.get(key) is not DELETED:
+                yield key
+        for key, value in changes.items():
+            if value is not DELETED and key not in self.base:
+                yield key
+
+    def fold(self) -> None:
+        base, shape = self.base, self.shape
+        if shape == "value":
+            for key, value in self.changes.items():
+                if value is DELETED:
+                    base.pop(key, None)
+                else:
+                    base[key] = value
         else:
-            for table in self.tables.values():
-                table.base.clear()
-            self._applied = None
-            missing = chain
-            if missing and not missing[0].full:
-                msg = f"the state of {self.owner} has changes but no full file to begin with"
-                raise StateError(msg, file=missing[0].name)
-        for file in missing:
-            for name, items in decode_state(file.name, self._read(file.name)).items():
-                self.table(name).apply(items)
-            self._applied = file.name
-        self.loads = len(missing)
-        self._chain = chain
+            merge = _merge_list if shape == "list" else _merge_map
+            for key, change in self.changes.items():
+                merged = None if change is DELETED else merge(base.get(key), change)
+                if merged:
+                    base[key] = merged
+                else:
+                    base.pop(key, None)
+        self.changes.clear()
 
-    def _read(self, name: str) -> bytes:
-        try:
-            return self._storage.read(name)
-        except FileNotFoundError:
-            msg = f"a state file of {self.owner} is missing"
-            raise StateError(msg, file=name, folder=self._storage.root) from None
+    def apply(self, kind: str, entries: Entries, decode: Convert | None) -> None:
+        base = self.base
+        if kind == "D":
+            for key in entries:
+                base.pop(key, None)
+        elif kind == "P":
+            if self.shape == "list" and decode is not None:
+                base.update((key, [decode(one) for one in value]) for key, value in entries)
+            elif decode is not None:
+                base.update((key, decode(value)) for key, value in entries)
+            else:
+                base.update(entries)
+        elif kind == "A":
+            for key, items in entries:
+                more = items if decode is None else [decode(one) for one in items]
+                base.setdefault(key, []).extend(more)
+        elif kind == "M":
+            for key, put in entries:
+                pairs = put if decode is None else ((m, decode(v)) for m, v in put)
+                base.setdefault(key, {}).update(pairs)
+        elif kind == "R":
+            for key, names in entries:
+                known = base.get(key, {})
+                for name in names:
+                    known.pop(name, None)
+                if not known:
+                    base.pop(key, None)
 
-    def snapshot(self, epoch: int, attempt: str) -> StateFile | None:
-        """Write this epoch's changes; None if there are none."""
-        if not any(table.changes for table in self.tables.values()):
-            return None
-        full = not self._chain or len(self._chain) >= _MAX_CHAIN
-        tables = {
-            name: table.merged() if full else list(table.changes.items())
-            for name, table in self.tables.items()
-        }
-        data = encode_state(tables, dumps)
-        name = f"state/{_folder(self.owner)}/{epoch:012d}-{attempt}"
-        self._storage.write(name, data)
-        self._pending = name
-        return StateFile(name, epoch, full, len(data))
+    def full(self) -> Iterator[tuple[str, Entries]]:
+        encode = self.encode
+        match self.shape:
+            case "value":
+                together = {**self.base, **self.changes} if self.changes else self.base
+                yield from _blocks(
+                    "P",
+                    (
+                        (k, encode(v) if encode else v)
+                        for k, v in together.items()
+                        if v is not DELETED
+                    ),
+                )
+            case "list":
+                merged = ((k, self._merged(k, _merge_list)) for k in self.keys())
+                yield from _blocks(
+                    "P", ((k, [encode(one) for one in v] if encode else v) for k, v in merged if v)
+                )
+            case _:
+                maps = ((k, self._merged(k, _merge_map)) for k in self.keys())
+                yield from _blocks(
+                    "M",
+                    (
+                        (k, [(m, encode(v) if encode else v) for m, v in entries.items()])
+                        for k, entries in maps
+                        if entries
+                    ),
+                )
+
+    def _merged(self, key: Any, merge: Callable[[Any, Any], Any]) -> Any:
+        change = self.changes.get(key)
+        base = self.base.get(key)
+        # Merging must not touch the version that others still read.
+        return base if change is None else merge(None if base is None else base.copy(), change)
 
 
-def _folder(owner: str) -> str:
-    """The owner as a path. A uid is any text: quoted it stays below `state/`, and a long one is cut."""
-    uid, _, subtask = owner.rpartition("/")
-    name = quote(uid, safe="", errors="surrogatepass")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
-    if len(name) > _MAX_NAME:
-        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-        name = f"{name[:_MAX_NAME]}-{digest}"
-    return f"{name}/{subtask}"
+def make_hash_table(
+    name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
+) -> Table:
+    """A table of the `hashmap` backend."""
+    return HashTable(name, kind, codec, ttl=ttl)
 
 
-def extend_chain(chain: Sequence[StateFile], file: StateFile | None) -> list[StateFile]:
-    """The chain after an epoch whose winning file is `file`."""
-    if file is None:
-        return list(chain)
-    return [file] if file.full else [*chain, file]
+def shape_of(kind: str) -> str:
+    """How a kind of state is kept.
+
+    >>> [shape_of(kind) for kind in ("value", "reducing", "aggregating", "list", "map")]
+    ['value', 'value', 'value', 'list', 'map']
+    """
+    return kind if kind in ("list", "map") else "value"
+
+
+def _merge_list(base: list[Any] | None, change: ListChange) -> list[Any]:
+    if change.replace or base is None:
+        return list(change.items)
+    base.extend(change.items)
+    return base
+
+
+def _merge_map(base: dict[Any, Any] | None, change: MapChange) -> dict[Any, Any]:
+    result = {} if change.cleared or base is None else base
+    for name, value in change.entries.items():
+        if value is DELETED:
+            result.pop(name, None)
+        else:
+            result[name] = value
+    return result
+
+
+def _blocks(kind: str, entries: Iterable[Any]) -> Iterator[tuple[str, Entries]]:
+    pending = iter(entries)
+    while block := list(islice(pending, _BLOCK)):
+        yield kind, block

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.checkpoint.manifest import read_manifest
+from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.common.sink import WriterContext
@@ -36,11 +36,17 @@ from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
 from millstream.runtime.input import ordered
-from millstream.runtime.job import JobSpec, VertexSpec
+from millstream.runtime.job import JobSpec, VertexSpec, store_name
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.rows import BATCH_BYTES, REPORT, RowBatch
 from millstream.runtime.sources import SplitRange, SubtaskRanges
-from millstream.runtime.state import StateStore
+from millstream.runtime.state_access import (
+    InitializationContext,
+    SnapshotContext,
+    check_claimed,
+    table_maker,
+)
+from millstream.runtime.store import StateStore
 
 __all__ = ["LevelTask", "close_run", "slot_for"]
 
@@ -59,9 +65,11 @@ class _Slot:
         self.subtask = subtask
         self.rows = RowBatch()
         self.used = 0.0
-        self.storage: Storage = open_storage(job.state_dir)
+        self.storage: Storage = open_storage(job.state_dir, durable=job.durable)
         self.chains: dict[int, Chain] = {}
         self.readers: dict[int, SourceReader] = {}
+        # By vertex, the states that its functions asked for in open().
+        self.eager: dict[int, dict[str, set[str]]] = {}
 
     def chain(self, vertex: VertexSpec) -> Chain:
         """The chain of a vertex, compiled and opened on first use."""
@@ -87,23 +95,25 @@ class _Slot:
                 timeout_ms=-1,
             )
 
-        builder = ChainBuilder(
-            own,
-            edges,
-            subtask,
-            StateStore(self.storage, f"{own.head.uid}/{subtask}"),
-            make_writer,
-            job.job_parameters,
+        store = StateStore(
+            self.storage,
+            store_name(own, subtask),
+            operators=[node.uid for node in own.nodes],
+            make_table=table_maker(job, store_name(own, subtask)),
         )
-        chain = builder.build(vertex.inputs)
+        chain = ChainBuilder(own, edges, subtask, store, make_writer, job.job_parameters).build(
+            vertex.inputs
+        )
         if job.print_code:
             print(chain.module.source, flush=True)  # noqa: T201 - asked for by an option
-        for node, function in chain.functions:
-            try:
-                function.open(builder.context(node))
-            except Exception as error:
-                raise explain_call(error, node, "open()") from error
         return chain
+
+    def reopen(self, vertex: VertexSpec) -> Chain:
+        """A chain in the place of one whose functions are not up to date."""
+        chain = self.chains.pop(vertex.id)
+        if chain.opened:
+            _close_functions(chain)
+        return self.chain(vertex)
 
     def reader(self, chain: Chain) -> SourceReader:
         """The reader of a source's chain."""
@@ -118,13 +128,19 @@ class _Slot:
     def close(self) -> None:
         """Close the user's functions."""
         for chain in self.chains.values():
-            for node, function in chain.functions:
-                try:
-                    function.close()
-                except Exception as error:
-                    raise explain_call(error, node, "close()") from error
+            if chain.opened:
+                _close_functions(chain)
         for reader in self.readers.values():
             reader.close()
+
+
+def _close_functions(chain: Chain) -> None:
+    chain.leave_keys()
+    for node, function in chain.functions:
+        try:
+            function.close()
+        except Exception as error:
+            raise explain_call(error, node, "close()") from error
 
 
 # Slots of this process by run, level, source (at level 0, where each runs in tasks of its own) and subtask,
@@ -170,8 +186,8 @@ class LevelTask:
         self._chains: dict[int, Chain] = {}
         self._records_in: dict[int, int] = {}
         self._bytes_in: dict[int, int] = {}
-        self._committables: dict[int, list[bytes]] = {}
-        self._chain_files: dict[str, list[StateFile]] | None = None
+        self._committables: dict[str, list[bytes]] = {}
+        self._manifest: Manifest | None = None
         self._ended = False
 
     # -- level 0 ----------------------------------------------------------------------------------------
@@ -312,9 +328,10 @@ class LevelTask:
         self._chains[vertex.id] = chain
         for writer in chain.writers.values():
             writer.discard()
-        if chain.store.tables:
-            chain.store.open(self._state_files().get(chain.store.owner, []))
-        context = WriterContext(self.subtask, vertex.parallelism, self.epoch, self.attempt)
+        chain = self._open_state(vertex, chain)
+        context = WriterContext(
+            self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
+        )
         for node_id, hook in chain.sink_hooks.items():
             try:
                 hook.begin(context)
@@ -324,16 +341,54 @@ class LevelTask:
             start.begin(self.epoch)
         return chain
 
-    def _state_files(self) -> dict[str, list[StateFile]]:
-        if self._chain_files is None:
-            if self.epoch == 0:
-                self._chain_files = {}
-            else:
-                self._chain_files = read_manifest(self._slot.storage, self.epoch - 1).state
-        return self._chain_files
+    def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
+        """Bring state to the version before the epoch, then open the functions if they are not."""
+        first = not chain.opened
+        if not first and not chain.store.in_use:
+            return chain
+        manifest = self._version()
+        version = None if manifest is None else manifest.stores.get(chain.store.owner)
+        if not first and chain.checkpointed and not chain.store.is_current(version):
+            # What the functions hold is not what the last epoch left: another process ran it.
+            chain = self._chains[vertex.id] = self._slot.reopen(vertex)
+            first = True
+        chain.store.open(version)
+        chain.leave_keys()
+        if first:
+            self._open_functions(chain, manifest)
+        return chain
+
+    def _open_functions(self, chain: Chain, manifest: Manifest | None) -> None:
+        restored = manifest is not None
+        for node, function in chain.checkpointed:
+            states = chain.operator_states[node.id]
+            context = InitializationContext(restored, states, chain.contexts[node.id])
+            try:
+                function.initialize_state(context)
+            except Exception as error:
+                raise explain_call(error, node, "initialize_state()") from error
+        for node, rich in chain.functions:
+            try:
+                rich.open(chain.contexts[node.id])
+            except Exception as error:
+                raise explain_call(error, node, "open()") from error
+        chain.opened = True
+        registered = chain.store.registered
+        self._slot.eager[chain.vertex.id] = {uid: set(of) for uid, of in registered.items()}
+        if manifest is not None and self.job.strict and self.epoch == self.job.first_epoch:
+            check_claimed(chain, manifest)
+
+    def _version(self) -> Manifest | None:
+        """The checkpoint before this epoch."""
+        if self._manifest is None:
+            before = self.job.base_epoch if self.epoch == self.job.first_epoch else self.epoch - 1
+            if before is not None:
+                self._manifest = read_manifest(self._slot.storage, before)
+        return self._manifest
 
     def _finish(self, splits: list[SplitProgress]) -> Iterator[pa.RecordBatch]:
-        state: dict[str, StateFile] = {}
+        stores: dict[str, StateFile | None] = {}
+        registered: dict[str, dict[str, dict[str, Any]]] = {}
         loads = 0
         if self._ended:
             for chain in self._chains.values():
@@ -347,12 +402,14 @@ class LevelTask:
                         error, chain.nodes[node_id], "finishing the epoch"
                     ) from error
                 if committable is not None:
-                    self._committables.setdefault(node_id, []).append(committable)
+                    uid = chain.nodes[node_id].uid
+                    self._committables.setdefault(uid, []).append(committable)
             for writer in chain.writers.values():
                 writer.flush_all()
-            file = chain.store.snapshot(self.epoch, self.attempt)
-            if file is not None:
-                state[chain.store.owner] = file
+            self._snapshot_functions(chain)
+            if chain.store.in_use:
+                stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
+                registered.update(self._news(chain))
             loads += chain.store.loads
         writers = [w for chain in self._chains.values() for w in chain.writers.values()]
         report = TaskReport(
@@ -367,7 +424,8 @@ class LevelTask:
             bytes_out={w.edge: w.bytes_out for w in writers},
             splits=splits,
             input_ended=self._ended,
-            state=state,
+            stores=stores,
+            registered=registered,
             committables=self._committables,
             state_loads=loads,
         )
@@ -375,6 +433,29 @@ class LevelTask:
             self._close()
         self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
         yield self._rows.take()
+
+    def _snapshot_functions(self, chain: Chain) -> None:
+        """Let functions put what they hold into their operator state."""
+        chain.leave_keys()
+        for node, function in chain.checkpointed:
+            try:
+                function.snapshot_state(SnapshotContext(self.epoch))
+            except Exception as error:
+                raise explain_call(error, node, "snapshot_state()") from error
+
+    def _news(self, chain: Chain) -> dict[str, dict[str, dict[str, Any]]]:
+        """The states that the program has asked for, if the driver does not know of all of them. Those asked for after
+        open() are marked: a restore cannot expect them there."""
+        eager = self._slot.eager.get(chain.vertex.id, {})
+        known = self._manifest.operators if self._manifest is not None else {}
+        news: dict[str, dict[str, dict[str, Any]]] = {}
+        for uid, states in chain.store.registered.items():
+            for name, described in states.items():
+                if name not in eager.get(uid, ()):
+                    described = {**described, "lazy": True}
+                if uid not in known or known[uid].states.get(name) != described:
+                    news.setdefault(uid, {})[name] = described
+        return news
 
     def _close(self) -> None:
         slot = _slots.pop(self._key, None)

@@ -38,8 +38,7 @@ def job_as_frame(job: Job, node: int, ddl: str) -> DataFrame:
         raise UnsupportedOperation(
             msg, hint="a frame has one output; use sink_to(SparkSink(...)) beside the other sinks"
         )
-    folder = job.settings.state_dir or tempfile.mkdtemp(prefix="millstream-state-")
-    if job.settings.state_dir is None:
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix="millstream-state-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     session = job_session(job.settings.spark)
     return as_frame(level_frame(session, job, job.spec(folder)), node, ddl)

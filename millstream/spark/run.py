@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import logging
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.errors import EngineError
-from millstream.runtime.epochs import EpochCommitter, EpochRow
+from millstream.checkpoint.statefile import StateFile
+from millstream.errors import ConfigurationError, EngineError
+from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import Job, JobSpec
-from millstream.runtime.planner import EpochPlanner
+from millstream.runtime.outputs import EpochRow, JobOutputs
 from millstream.runtime.run import JobRun
+from millstream.runtime.sources import SubtaskRanges
 from millstream.spark.failures import translate
+from millstream.spark.folding import run_fold
 from millstream.spark.levels import level_frame
-from millstream.spark.session import job_session
+from millstream.spark.session import is_cluster, job_session
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
 __all__ = ["SparkRun"]
+
+_log = logging.getLogger("millstream.job")
 
 
 class SparkRun(JobRun):
@@ -36,33 +42,35 @@ class SparkRun(JobRun):
         self._query: StreamingQuery | None = None
         self._ended = threading.Event()
         self._failure: BaseException | None = None
+        self._spec: JobSpec | None = None
+        self._folding: list[threading.Thread] = []
         self._tag = f"millstream-{job.id}"
 
-    def _run(self) -> None:
-        settings = self.job.settings
-        folder = settings.state_dir or self._temporary_folder()
-        spec = self.job.spec(folder)
-        committer = EpochCommitter(self.job, spec)
-        self.metrics = committer.metrics
+    def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
+        # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
+        self._session.sparkContext.addJobTag(self._tag)
+        self._ship_python_files()
+        self._spec = spec
+        self._failure = None
+        self._ended.clear()
         writers = SparkWriters(self.job)
-        try:
-            # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
-            self._session.sparkContext.addJobTag(self._tag)
-            self._ship_python_files()
-            frame = level_frame(self._session, self.job, spec)
-            if self.job.one_epoch:
-                self._run_once(frame, committer, writers)
-            else:
-                self._run_stream(frame, spec, committer, writers)
-        except BaseException as error:
-            raise translate(error) from error
-        finally:
-            committer.close()
-            if settings.state_dir is None:
-                shutil.rmtree(folder, ignore_errors=True)
+        if self.job.one_epoch:
+            self._run_once(level_frame(self._session, self.job, spec), driver, writers)
+        else:
+            self._run_stream(level_frame(self._session, self.job, spec), spec, driver, writers)
+
+    def _translate(self, error: BaseException) -> BaseException:
+        return translate(error)
 
     def _temporary_folder(self) -> str:
         """A folder that goes with the job. If this process is killed, the JVM removes it on its own way out."""
+        if is_cluster(self._session) and not self.job.one_epoch:
+            msg = "a job on a cluster needs a checkpoint directory that every host can see"
+            raise ConfigurationError(
+                msg,
+                master=self._session.sparkContext.master,
+                hint="set execution.checkpointing.dir to a shared folder or an object store",
+            )
         folder = tempfile.mkdtemp(prefix="millstream-state-")
         jvm: Any = self._session._jvm
         hooks = jvm.org.apache.spark.util.ShutdownHookManager
@@ -76,50 +84,48 @@ class SparkRun(JobRun):
 
     # -- one epoch --------------------------------------------------------------------------------------
 
-    def _run_once(self, frame: DataFrame, committer: EpochCommitter, writers: SparkWriters) -> None:
-        if committer.streams:
-            # Partition by partition, so that a large result never has to fit into the driver.
-            messages = []
-            for row in frame.toLocalIterator(prefetchPartitions=True):
-                one = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
-                if not committer.deliver(one):
-                    messages.append(one)
-            committer.complete(0, messages)
-        else:
-            writers.complete(frame, 0, committer)
+    def _run_once(self, frame: DataFrame, driver: EpochDriver, writers: SparkWriters) -> None:
+        outputs = driver.outputs
+
+        def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
+            if outputs.streams and self.job.settings.restart is None:
+                # Partition by partition, so that a large result never has to fit into the driver.
+                return _messages(frame, outputs)
+            return writers.collect(frame, epoch)
+
+        driver.epoch(run)
 
     # -- many epochs ------------------------------------------------------------------------------------
 
     def _run_stream(
-        self, frame: DataFrame, spec: JobSpec, committer: EpochCommitter, writers: SparkWriters
+        self, frame: DataFrame, spec: JobSpec, driver: EpochDriver, writers: SparkWriters
     ) -> None:
-        planner = EpochPlanner(self.job)
-        work = WorkFiles(spec, self.job.split_sources)
+        work_files = WorkFiles(spec, self.job.split_sources)
 
-        def epoch(rows: DataFrame, number: int) -> None:
+        def micro_batch(rows: DataFrame, number: int) -> None:
             """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
             if self._ended.is_set():
                 return
+
+            def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
+                work_files.write(number, work)
+                collected = writers.collect(rows, epoch)
+                work_files.remove()
+                return collected
+
             try:
-                reading = planner.plan(self._cancelled)
-                if reading is None:
-                    return
-                work.write(number, reading)
-                ended = writers.complete(rows, number, committer)
-                work.remove()
-                planner.done()
-                if ended:
+                if driver.epoch(run) is not Outcome.GO_ON:
                     self._ended.set()
             except BaseException as error:
                 self._failure = error
                 # Never the error itself: Spark matches its text against a pattern that overflows Java's stack
                 # if there is much of it.
-                msg = f"epoch {number} failed"
+                msg = f"micro-batch {number} failed"
                 raise EngineError(msg) from None
 
-        writer = frame.writeStream.foreachBatch(epoch).option(
-            "checkpointLocation", os.path.join(spec.state_dir, "spark")
-        )
+        # Spark's own log holds nothing that we need again: where each source is stands in the manifest.
+        spark_log = tempfile.mkdtemp(prefix="millstream-spark-")
+        writer = frame.writeStream.foreachBatch(micro_batch).option("checkpointLocation", spark_log)
         self._query = writer.start()
         try:
             while self._query.isActive:
@@ -130,7 +136,7 @@ class SparkRun(JobRun):
                 raise self._failure or failure
         finally:
             self._query.stop()
-            planner.close()
+            shutil.rmtree(spark_log, ignore_errors=True)
 
     def _stopping(self) -> bool:
         return self._ended.is_set() or self._cancelled.is_set()
@@ -139,3 +145,38 @@ class SparkRun(JobRun):
         # The session's own tags do not reach what is collected as Arrow; the context's do.
         with contextlib.suppress(Exception):
             self._session.sparkContext.cancelJobsWithTag(self._tag)
+
+    # -- beside the epochs --------------------------------------------------------------------------------
+
+    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
+        """As a Spark job of its own, in a thread of its own."""
+        assert self._driver is not None
+        assert self._spec is not None
+        driver, spec = self._driver, self._spec
+
+        def fold() -> None:
+            try:
+                self._session.sparkContext.addJobTag(self._tag)
+                driver.folded(store, run_fold(self._session, spec, store, chain))
+            except Exception as error:
+                if not self._stopping():
+                    _log.warning("state of %s could not be folded: %s", store, error)
+                driver.folded(store, None)
+
+        thread = threading.Thread(target=fold, name="millstream-fold", daemon=True)
+        self._folding = [one for one in self._folding if one.is_alive()]
+        self._folding.append(thread)
+        thread.start()
+
+    def _release(self) -> None:
+        for thread in self._folding:
+            thread.join(10)
+
+
+def _messages(frame: DataFrame, outputs: JobOutputs) -> list[EpochRow]:
+    messages = []
+    for row in frame.toLocalIterator(prefetchPartitions=True):
+        one = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
+        if not outputs.deliver(one):
+            messages.append(one)
+    return messages

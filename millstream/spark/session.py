@@ -23,10 +23,11 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
 
-__all__ = ["job_session", "make_session"]
+__all__ = ["is_cluster", "job_session", "make_session"]
 
 _CONTEXT = {
-    "spark.master": "local[*]",
+    # A task whose Python worker dies is tried again, as it would be on a cluster.
+    "spark.master": "local[*,3]",
     "spark.app.name": "millstream",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -74,6 +75,11 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
         "spark.sql.shuffle.partitions", options.get("spark.sql.shuffle.partitions", "2")
     )
     return session
+
+
+def is_cluster(session: SparkSession) -> bool:
+    """True if workers may run on other hosts than the driver's."""
+    return not str(session.sparkContext.master).startswith("local")
 
 
 def make_session(options: Mapping[str, str]) -> SparkSession:

@@ -65,9 +65,13 @@ def load(run_id: str, spec: bytes) -> JobSpec:
     return _specs[run_id]
 
 
-def _epoch(context: TaskContext | None) -> int:
+def _batch(context: TaskContext | None) -> int:
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     return int(batch) if batch else 0
+
+
+def _epoch(job: JobSpec, context: TaskContext | None) -> int:
+    return job.first_epoch + _batch(context)
 
 
 def _guarded(batches: Callable[[], Batches]) -> Batches:
@@ -92,10 +96,11 @@ def source_level(
         return _guarded(lambda: steps(batches))
 
     def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
-        job, epoch = load(run_id, spec), _epoch(TaskContext.get())
+        job, batch = load(run_id, spec), _batch(TaskContext.get())
+        epoch = job.first_epoch + batch
         for batch in batches:
             for number in batch.column(batch.num_columns - 1).to_pylist():
-                data = works[number] if works is not None else read_work(job, epoch, number)
+                data = works[number] if works is not None else read_work(job, batch, number)
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
                     task = LevelTask(job, 0, work.subtask, epoch, source=work.node)
@@ -122,7 +127,7 @@ def frame_level(
             partition = first.column(first.num_columns - 1)[0].as_py()
         else:
             partition = context.partitionId() if context is not None else 0
-        task = LevelTask(job, 0, partition % parallelism, _epoch(context), source=node)
+        task = LevelTask(job, 0, partition % parallelism, _epoch(job, context), source=node)
         return task.run_frame(node, partition, _records(first, batches), ended=bounded)
 
     return run
@@ -150,7 +155,7 @@ def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
             context = TaskContext.get()
             assert context is not None
             job = load(run_id, spec)
-            return LevelTask(job, index, context.partitionId(), _epoch(context)).run(batches)
+            return LevelTask(job, index, context.partitionId(), _epoch(job, context)).run(batches)
 
         return _guarded(steps)
 

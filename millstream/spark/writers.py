@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from millstream.errors import SinkError
 from millstream.graph.operators import CollectOp
-from millstream.runtime.epochs import EpochCommitter, EpochRow
 from millstream.runtime.job import Job
+from millstream.runtime.outputs import EpochRow
 from millstream.runtime.rows import client_edge
 from millstream.spark.worker import decode_client_rows
 
@@ -46,10 +46,10 @@ class SparkWriters:
         }
         self._edges = [client_edge(node) for node in self._writers]
 
-    def complete(self, rows: DataFrame, epoch: int, committer: EpochCommitter) -> bool:
-        """Run the epoch and commit it; True if the job's input has ended."""
+    def collect(self, rows: DataFrame, epoch: int) -> Iterable[EpochRow]:
+        """Run the epoch; the rows that are for the driver."""
         if not self._writers:
-            return committer.complete(epoch, _collect(rows))
+            return _collect(rows)
         kept = rows.persist()
         try:
             messages = kept.where(~sf.col("edge").isin(self._edges))
@@ -61,7 +61,7 @@ class SparkWriters:
                 except Exception as error:
                     msg = f"the Spark writer of '{name}' failed: {type(error).__name__}: {error}"
                     raise SinkError(msg, operator=name, epoch=epoch) from error
-            return committer.complete(epoch, collected)
+            return collected
         finally:
             kept.unpersist()
 

@@ -5,7 +5,7 @@ from millstream.graph.level_plan import build_level_plan
 from millstream.runtime.chain import ChainBuilder
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.rows import RowBatch
-from millstream.runtime.state import StateStore
+from millstream.runtime.store import StateStore
 
 
 def stream_graph(env):

@@ -1,0 +1,262 @@
+"""Keeps a second driver off a job's folder.
+
+The folder of a running job holds `lease.json`, which its driver rewrites four times in each `ttl`.
+Who finds one and sees it change is refused. Who sees it unchanged for a whole `ttl` takes it over,
+and at once if its driver ran on this machine and is gone. Only the change is looked at, never the
+time in the file, so the clocks of two machines need not agree.
+
+A driver that was paused for longer than its `ttl` may come back to a lease that another has taken:
+`check` before each step that must not be done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from millstream.checkpoint.storage import Storage, shown
+from millstream.errors import JobLocked
+
+__all__ = ["LEASE_NAME", "Lease", "LeaseRecord"]
+
+LEASE_NAME = "lease.json"
+
+_RENEWALS = 4  # in each ttl
+_LOOKS = 20  # in each ttl, at a lease that another holds
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The file. `machine` tells apart machines, and containers, that have the same host name;
+    `process_start` tells apart processes that had the same pid. `expires_at` is for people."""
+
+    owner: str
+    host: str
+    pid: int
+    process_start: int
+    job_name: str
+    counter: int
+    expires_at: float
+    ttl: float
+    machine: str = ""
+
+
+class Lease:
+    """The right to run the job of a folder; made by `acquire`."""
+
+    def __init__(
+        self, storage: Storage, record: LeaseRecord, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._storage = storage
+        self._record = record
+        self._clock = clock
+        # Reentrant, since `renew` checks; the thread of `keep` and the driver both call it.
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.lost: JobLocked | None = None
+
+    @classmethod
+    def acquire(
+        cls,
+        storage: Storage,
+        job_name: str,
+        *,
+        ttl: float = 10.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Lease:
+        """Take the lease, if need be after its holder's `ttl`; `JobLocked` if the holder lives."""
+        pid = os.getpid()
+        record = LeaseRecord(
+            owner=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            pid=pid,
+            process_start=_process(pid)[1],
+            job_name=job_name,
+            counter=0,
+            expires_at=clock() + ttl,
+            ttl=ttl,
+            machine=_machine(),
+        )
+        while True:
+            seen = _read(storage)
+            holder = _decode(seen)
+            if holder is not None and holder.owner == record.owner:
+                return cls(storage, record, clock)
+            if seen is None:
+                record = _at(record, clock)
+                # FileExistsError: somebody was quicker.
+                with contextlib.suppress(FileExistsError):
+                    storage.publish(LEASE_NAME, msgspec.json.encode(record))
+                if not storage.exclusive_publish:
+                    sleep(ttl / 10)
+            elif _wait_for_end(storage, seen, ttl, sleep):
+                record = _at(record, clock)
+                storage.write(LEASE_NAME, msgspec.json.encode(record))
+                # Of two that take over at the same moment the last to write has it: let it write.
+                sleep(ttl / 100 if storage.exclusive_publish else ttl / 10)
+
+    @property
+    def record(self) -> LeaseRecord:
+        """What this driver has last written."""
+        return self._record
+
+    def renew(self) -> None:
+        """Show that this driver lives; `JobLocked` if it has lost the lease."""
+        with self._lock:
+            self.check()
+            counter = self._record.counter + 1
+            record = _at(msgspec.structs.replace(self._record, counter=counter), self._clock)
+            self._storage.write(LEASE_NAME, msgspec.json.encode(record))
+            self._record = record
+
+    def check(self) -> None:
+        """`JobLocked` if the lease is no longer this driver's."""
+        with self._lock:
+            if self.lost is None:
+                seen = _read(self._storage)
+                holder = _decode(seen)
+                if holder is not None and holder.owner == self._record.owner:
+                    return
+                why = "its file is gone" if seen is None else "another driver has taken it"
+                self.lost = self._loss(why, holder)
+            raise self.lost
+
+    def keep(self) -> None:
+        """Renew from a thread until `release`; a loss is kept in `lost`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep, name="millstream-lease", daemon=True)
+            self._thread.start()
+
+    def release(self) -> None:
+        """Stop renewing, and remove the file if it is still this driver's."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            try:
+                self.check()
+            except JobLocked:
+                return
+            self._storage.delete(LEASE_NAME)
+
+    def _keep(self) -> None:
+        renewed = time.monotonic()
+        while not self._stopped.wait(self._record.ttl / _RENEWALS):
+            try:
+                self.renew()
+            except JobLocked:
+                return
+            except Exception as error:  # of any class a remote file system's driver has
+                # May pass; but after a ttl without renewal others may take over.
+                if time.monotonic() - renewed >= self._record.ttl:
+                    self.lost = self._loss(f"it could not be renewed: {error}", None)
+                    return
+            else:
+                renewed = time.monotonic()
+
+    def _loss(self, why: str, holder: LeaseRecord | None) -> JobLocked:
+        return JobLocked(
+            f"the job {self._record.job_name!r} has lost its lease: {why}",
+            host=holder and holder.host,
+            pid=holder and holder.pid,
+            folder=shown(self._storage.root),
+            hint="let one driver at a time run the job, and leave the files in its folder alone",
+        )
+
+
+def _wait_for_end(
+    storage: Storage, first: bytes, ttl: float, sleep: Callable[[float], None]
+) -> bool:
+    """Watch a lease: True if it has ended and may be replaced, False if the file is another now.
+
+    Time is what has been slept: the wall clock may jump, and the holder's may differ.
+    """
+    holder = _decode(first)
+    if _is_gone(holder):
+        return True
+    look = (ttl if holder is None else holder.ttl) / _LOOKS
+    for _ in range(_LOOKS):
+        sleep(look)
+        seen = _read(storage)
+        if seen != first:
+            now = _decode(seen)
+            if now is None:
+                return False  # released, or half a word: look again from the start
+            raise _locked(storage, now)
+        if _is_gone(holder):
+            return True
+    return True
+
+
+def _locked(storage: Storage, holder: LeaseRecord) -> JobLocked:
+    return JobLocked(
+        f"another driver runs the job {holder.job_name!r} in this folder",
+        host=holder.host,
+        pid=holder.pid,
+        folder=shown(storage.root),
+        hint="stop that driver, or give this job a folder of its own; the lease of a driver that "
+        f"has died is taken over after {holder.ttl:g} s",
+    )
+
+
+def _at(record: LeaseRecord, clock: Callable[[], float]) -> LeaseRecord:
+    return msgspec.structs.replace(record, expires_at=clock() + record.ttl)
+
+
+def _read(storage: Storage) -> bytes | None:
+    try:
+        return storage.read(LEASE_NAME)
+    except FileNotFoundError:
+        return None
+
+
+def _decode(data: bytes | None) -> LeaseRecord | None:
+    """The record; None if there is none, or none that can be read."""
+    try:
+        return msgspec.json.decode(data or b"", type=LeaseRecord)
+    except msgspec.DecodeError:
+        return None
+
+
+def _is_gone(holder: LeaseRecord | None) -> bool:
+    """True if the holder ran on this machine, and certainly does not any more."""
+    if holder is None or (holder.host, holder.machine) != (socket.gethostname(), _machine()):
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass  # another user's; or no pid at all, of which nothing is known
+    state, start = _process(holder.pid)
+    reused = 0 not in (start, holder.process_start) and start != holder.process_start
+    return reused or state in ("Z", "X")
+
+
+def _process(pid: int) -> tuple[str, int]:
+    """A process's state and start (in ticks since boot), fields 3 and 22; ("", 0) if unknown."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return "", 0
+    # The name, field 2, may have spaces and parentheses in it.
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])
+
+
+def _machine() -> str:
+    """This boot of this machine, and the set of processes seen from here; "" if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""

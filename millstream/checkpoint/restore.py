@@ -1,0 +1,141 @@
+"""From a checkpoint or savepoint to a job that may look different: which state goes where, or why it does not fit.
+
+Operators are found by uid. If every store is laid out as it was, the job goes on with the files as they are. If not
+(another parallelism, other chains, another folder), each new store begins with *parents*: the old stores of its
+operators, of which it takes its own key groups and its share of operator state (Flink's `StateAssignmentOperation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from millstream.checkpoint.coordinator import Layout
+from millstream.checkpoint.manifest import Manifest, OperatorInfo, Parent, StoreState
+from millstream.errors import StateMismatch
+
+__all__ = ["check_fits", "fits_as_is", "restored_manifest"]
+
+_ALLOW = "--allowNonRestoredState (-n) leaves it behind"
+
+
+def check_fits(
+    manifest: Manifest, layout: Layout, *, where: str, allow_non_restored: bool = False
+) -> None:
+    """Raise a `StateMismatch` if the program lacks an operator that has state, or has other key groups."""
+    stateful = {
+        uid: info
+        for uid, info in manifest.operators.items()
+        if info.states or uid in manifest.offsets
+    }
+    missing = {uid: info for uid, info in stateful.items() if uid not in layout.operators}
+    if missing and not allow_non_restored:
+        foreign = len(missing) == len(stateful)
+        what = (
+            f"nothing of {where} belongs to this program"
+            if foreign
+            else f"{where} has state of operators that the program does not have"
+        )
+        raise StateMismatch(
+            what,
+            job=manifest.job_name,
+            operator=_listed(missing),
+            found=_listed(stateful),
+            wanted=_listed(layout.operators),
+            hint=f"give the operators the uids they had; {_ALLOW}",
+        )
+    for uid, info in stateful.items():
+        now = layout.operators.get(uid)
+        keyed = [
+            n for n, s in info.states.items() if not str(s.get("kind")).startswith("operator ")
+        ]
+        if now is not None and keyed and now.max_parallelism != info.max_parallelism:
+            raise StateMismatch(
+                f"the maximum parallelism of '{now.name}' has changed, so its keys are in other groups",
+                operator=f"{now.name} (uid {uid})",
+                state=", ".join(keyed),
+                found=info.max_parallelism,
+                wanted=now.max_parallelism,
+                hint=f"call set_max_parallelism({info.max_parallelism}); it can only change with new state",
+            )
+
+
+def fits_as_is(manifest: Manifest, layout: Layout) -> bool:
+    """True if every store is where it was, with the same operators and key groups."""
+    for name, store in manifest.stores.items():
+        now = layout.stores.get(name)
+        if now is None or (
+            (now.subtask, now.parallelism, now.max_parallelism)
+            != (store.subtask, store.parallelism, store.max_parallelism)
+            or set(now.operators) != set(store.operators)
+        ):
+            return False
+    return True
+
+
+def restored_manifest(
+    manifest: Manifest, layout: Layout, *, epoch: int, root: str = ""
+) -> Manifest:
+    """The manifest that a job of another layout begins with. `root` is where the files are, empty for the job's
+    own folder."""
+    stores = {}
+    for name, template in layout.stores.items():
+        operators = set(template.operators)
+        parents = [
+            parent
+            for parent in _parents(manifest.stores.values(), root)
+            if operators & set(parent.operators)
+        ]
+        if parents:
+            stores[name] = msgspec.structs.replace(template, parents=parents)
+    operators_now = {
+        uid: OperatorInfo(
+            name=info.name,
+            parallelism=info.parallelism,
+            max_parallelism=info.max_parallelism,
+            states=manifest.operators[uid].states if uid in manifest.operators else {},
+        )
+        for uid, info in layout.operators.items()
+    }
+    return msgspec.structs.replace(
+        manifest,
+        epoch=epoch,
+        job_id=layout.job_id,
+        job_name=layout.job_name,
+        stores=stores,
+        operators=operators_now,
+        offsets={uid: one for uid, one in manifest.offsets.items() if uid in layout.operators},
+        savepoint=False,
+        ended=False,
+        extra={},
+    )
+
+
+def _parents(stores: Iterable[StoreState], root: str) -> list[Parent]:
+    """The stores as parents. One that was restored itself and has written nothing yet stands for its own parents."""
+    found: dict[tuple[str, int, int, tuple[str, ...]], Parent] = {}
+    for store in stores:
+        if store.chain:
+            own = Parent(
+                root=root,
+                subtask=store.subtask,
+                parallelism=store.parallelism,
+                operators=store.operators,
+                chain=store.chain,
+            )
+            several = [own]
+        else:
+            several = store.parents
+        for parent in several:
+            key = (parent.root, parent.subtask, parent.parallelism, tuple(parent.operators))
+            found[key] = parent
+    return list(found.values())
+
+
+def _listed(operators: dict[str, OperatorInfo]) -> str:
+    parts = [
+        f"'{info.name}' (uid {uid}" + (f": {', '.join(info.states)})" if info.states else ")")
+        for uid, info in operators.items()
+    ]
+    return "\n".join(parts) or "none"

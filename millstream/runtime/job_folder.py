@@ -1,0 +1,252 @@
+"""A job's folder: who may use it, which checkpoint the job starts from, and what is swept away.
+
+```
+<checkpoint dir>/<job name>/
+  lease.json            which driver runs the job
+  chk-12/_metadata      a complete checkpoint
+  shared/<uid>/<n>/...  state files, each named by the checkpoints that need it
+```
+
+A job without a checkpoint directory has a temporary folder that goes with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+
+from millstream.checkpoint.coordinator import Layout
+from millstream.checkpoint.lease import Lease
+from millstream.checkpoint.manifest import (
+    Manifest,
+    check_files,
+    is_damage,
+    list_epochs,
+    manifest_name,
+    read_manifest,
+    write_manifest,
+)
+from millstream.checkpoint.restore import check_fits, fits_as_is, restored_manifest
+from millstream.checkpoint.savepoint import open_checkpoint
+from millstream.checkpoint.storage import Storage, open_storage, shown, stable
+from millstream.errors import StateError, StateNotFound
+from millstream.runtime.job import Job
+
+__all__ = ["JobFolder", "Start", "job_folder_name"]
+
+_log = logging.getLogger("millstream.job")
+
+
+def job_folder_name(job_name: str) -> str:
+    """The folder of a job below the checkpoint directory.
+
+    >>> job_folder_name("word count")
+    'word%20count'
+    """
+    return quote(job_name, safe="")[:200].replace(".", "%2E") or "%"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a job starts: after `manifest`, or from nothing."""
+
+    manifest: Manifest | None
+    kept: list[Manifest]
+    restored: bool
+
+    @property
+    def first_epoch(self) -> int:
+        """The number of the first epoch to run."""
+        return 0 if self.manifest is None else self.manifest.epoch + 1
+
+
+class JobFolder:
+    """The folder of one job, held from the job's start to its end."""
+
+    def __init__(self, job: Job, temporary: str | None = None) -> None:
+        self._job = job
+        settings = job.settings
+        self.durable = settings.checkpoint_dir is not None
+        if settings.checkpoint_dir is not None:
+            base = stable(settings.checkpoint_dir).rstrip("/")
+            root = f"{base}/{job_folder_name(settings.name)}"
+        else:
+            assert temporary is not None
+            root = temporary
+        self.storage: Storage = open_storage(root, durable=self.durable)
+        self.lease: Lease | None = None
+        self.job_id = job.id
+        self.default_savepoints = settings.savepoint_dir
+        self._started = False
+
+    def open(self) -> None:
+        """Take the lease; raises `JobLocked` if another driver has it."""
+        if self.durable:
+            self.lease = Lease.acquire(self.storage, self._job.settings.name)
+            self.lease.keep()
+
+    def check_lease(self) -> None:
+        """Raise if another driver has taken over."""
+        if self.lease is not None:
+            self.lease.check()
+
+    # -- where to start -----------------------------------------------------------------------------------
+
+    def start(self, *, exactly_once: bool) -> Start:
+        """The checkpoint to go on from. The first time, what the user asked for; after a failure, the last one."""
+        settings, again = self._job.settings, self._started
+        epochs = list_epochs(self.storage)
+        if not again and settings.recovery_path is not None:
+            start = self._from_path(settings.recovery_path, epochs)
+        else:
+            if not again and settings.resume == "never" and epochs:
+                self._remove_all(epochs)
+                epochs = []
+            start = self._from_latest(epochs, again=again, exactly_once=exactly_once)
+        self._started = True
+        self._sweep(start)
+        return start
+
+    def _from_path(self, path: str, epochs: list[int]) -> Start:
+        manifest, storage = open_checkpoint(path)
+        layout = self._job.layout(self.job_id)
+        self._check(manifest, layout, shown(path))
+        epoch = max([manifest.epoch, *epochs]) + 1
+        begin = restored_manifest(manifest, layout, epoch=epoch, root=storage.root)
+        # They belong to the job that was saved, which has committed them, or will.
+        begin = msgspec.structs.replace(begin, committables={})
+        write_manifest(self.storage, begin)
+        _log.info("starting from %s (checkpoint %d)", shown(path), manifest.epoch)
+        return Start(begin, self._kept([*epochs, epoch]), restored=True)
+
+    def _from_latest(self, epochs: list[int], *, again: bool, exactly_once: bool) -> Start:
+        settings = self._job.settings
+        manifest = self._latest(epochs, exactly_once=exactly_once)
+        wanted = settings.resume
+        if wanted not in ("auto", "never") and (
+            manifest is None or wanted not in (manifest.job_id, settings.name)
+        ):
+            msg = f"there is no checkpoint of the job {wanted!r} to go on from"
+            raise StateNotFound(
+                msg,
+                folder=shown(self.storage.root),
+                found="none" if manifest is None else f"{manifest.job_name} ({manifest.job_id})",
+                hint="check execution.checkpointing.dir and the job's name",
+            )
+        if manifest is None:
+            return Start(None, [], restored=False)
+        self.job_id = manifest.job_id
+        if again:
+            return Start(manifest, self._kept(epochs), restored=False)
+        layout = self._job.layout(self.job_id)
+        self._check(manifest, layout, f"checkpoint {manifest.epoch} of '{settings.name}'")
+        _log.info("going on from checkpoint %d", manifest.epoch)
+        if not fits_as_is(manifest, layout):
+            epoch = epochs[-1] + 1
+            manifest = restored_manifest(manifest, layout, epoch=epoch)
+            write_manifest(self.storage, manifest)
+            epochs = [*epochs, epoch]
+        return Start(manifest, self._kept(epochs), restored=True)
+
+    def _check(self, manifest: Manifest, layout: Layout, where: str) -> None:
+        allowed = self._job.settings.allow_non_restored
+        check_fits(manifest, layout, where=where, allow_non_restored=allowed)
+
+    def _latest(self, epochs: list[int], *, exactly_once: bool) -> Manifest | None:
+        """The newest checkpoint that can be used. Going back further than the last one would repeat output that an
+        exactly-once sink has committed, so that is refused."""
+        problem: Exception | None = None
+        for epoch in reversed(epochs):
+            try:
+                manifest = read_manifest(self.storage, epoch)
+                check_files(self.storage, manifest)
+            except StateError as error:
+                if not is_damage(error):
+                    raise
+                if exactly_once:
+                    raise
+                problem = problem or error
+                _log.warning("checkpoint %d cannot be used: %s", epoch, error)
+                continue
+            if problem is not None:
+                _log.warning("falling back to checkpoint %d", epoch)
+                self._forget_after(epoch, epochs)
+            return manifest
+        if problem is not None:
+            raise problem
+        return None
+
+    def fall_back(self, damage: StateError, *, exactly_once: bool) -> bool:
+        """A file of the latest checkpoint turned out to be damaged while it was read. True if there is an older one
+        to go on from, which is then the latest."""
+        epochs = list_epochs(self.storage)
+        if exactly_once or len(epochs) < 2:
+            return False
+        _log.warning("checkpoint %d cannot be used: %s", epochs[-1], damage)
+        self._forget_after(epochs[-2], epochs)
+        _log.warning("falling back to checkpoint %d", epochs[-2])
+        return True
+
+    def _forget_after(self, epoch: int, epochs: list[int]) -> None:
+        for later in epochs:
+            if later > epoch:
+                self.storage.delete_tree(f"chk-{later}")
+
+    def _kept(self, epochs: list[int]) -> list[Manifest]:
+        kept = []
+        for epoch in sorted(set(epochs)):
+            if self.storage.exists(manifest_name(epoch)):
+                try:
+                    kept.append(read_manifest(self.storage, epoch))
+                except StateError:
+                    # Too old to matter, and damaged: nobody can start from it.
+                    self.storage.delete_tree(f"chk-{epoch}")
+        return kept
+
+    # -- what goes ----------------------------------------------------------------------------------------
+
+    def remove(self, epochs: list[int], files: list[str]) -> None:
+        """Remove checkpoints, then files: a manifest never names what is gone."""
+        for epoch in epochs:
+            self.storage.delete_tree(f"chk-{epoch}")
+        for name in files:
+            self.storage.delete(name)
+
+    def _sweep(self, start: Start) -> None:
+        """Remove what attempts have left behind that no checkpoint names."""
+        needed = set[str]().union(*(manifest.files() for manifest in start.kept))
+        self.sweep(needed)
+
+    def sweep(self, needed: set[str], before: int | None = None) -> None:
+        """Remove state files that are not needed, of epochs before `before`."""
+        for folder in self._stores():
+            for name in self.storage.list(folder):
+                path = f"{folder}/{name}"
+                old = before is None or (name[:12].isdigit() and int(name[:12]) < before)
+                if old and path not in needed:
+                    self.storage.delete(path)
+
+    def _stores(self) -> list[str]:
+        return [
+            f"shared/{uid}/{subtask}"
+            for uid in self.storage.list("shared")
+            for subtask in self.storage.list(f"shared/{uid}")
+        ]
+
+    def _remove_all(self, epochs: list[int]) -> None:
+        for epoch in epochs:
+            self.storage.delete_tree(f"chk-{epoch}")
+        self.storage.delete_tree("shared")
+
+    def close(self, *, finished: bool, cancelled: bool) -> None:
+        """The job is over. The checkpoints of a finished job go; those of one that was cancelled stay, unless the
+        configuration says otherwise; those of a failed job stay."""
+        if self.durable:
+            drop = self._job.settings.retention == "DELETE_ON_CANCELLATION"
+            if finished or (cancelled and drop):
+                self._remove_all(list_epochs(self.storage))
+        if self.lease is not None:
+            self.lease.release()

@@ -1,0 +1,93 @@
+"""What leaves a job on the driver: sinks to be committed, and records for `print` and `execute_and_collect`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.common.sink import Committer, DeliveryGuarantee
+from millstream.errors import MillstreamError, SinkError
+from millstream.graph.operators import CollectOp, PrintOp, SinkOp
+from millstream.graph.plan_json import guarantee_of
+from millstream.runtime.codec import decode
+from millstream.runtime.job import Job
+from millstream.runtime.rows import client_edge
+
+__all__ = ["EpochRow", "JobOutputs"]
+
+_log = logging.getLogger("millstream.job")
+
+
+@dataclass(frozen=True, order=True)
+class EpochRow:
+    """A row that has come out of the last level."""
+
+    edge: int
+    sequence: int
+    channel: int
+    payload: bytes
+
+
+class JobOutputs:
+    """The committers and consumers of a job, for all its attempts."""
+
+    def __init__(self, job: Job) -> None:
+        self._committers: dict[str, tuple[str, Committer]] = {}
+        self._consumers: dict[int, Callable[[list[Any]], None]] = {}
+        self._collects = False
+        # True if committing an epoch a second time, with other output, would show.
+        self.exactly_once = False
+        for node in job.graph.nodes.values():
+            if node.is_sink:
+                _log.info("sink '%s': %s", node.name, guarantee_of(node.operator))
+            match node.operator:
+                case SinkOp(sink=sink):
+                    self._committers[node.uid] = node.name, sink.create_committer()
+                    if sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+                        self.exactly_once = True
+                case PrintOp():
+                    self._consumers[client_edge(node.id)] = _print_lines
+                case CollectOp(consumer=consumer, schema=None) if callable(consumer):
+                    self._consumers[client_edge(node.id)] = consumer
+                    self._collects = True
+
+    @property
+    def streams(self) -> bool:
+        """True if somebody iterates over results while the job runs, and nothing else leaves it."""
+        return self._collects and not self._committers
+
+    def deliver(self, row: EpochRow) -> bool:
+        """Hand a row's records to the driver's consumer, if it has one."""
+        consumer = self._consumers.get(row.edge)
+        if consumer is None:
+            return False
+        consumer(decode(row.payload).records)
+        return True
+
+    def commit(self, epoch: int, committables: dict[str, list[bytes]]) -> None:
+        """Make an epoch's output visible; may be repeated."""
+        for uid, (name, committer) in self._committers.items():
+            self._commit(name, committer, epoch, committables.get(uid, []))
+
+    @staticmethod
+    def _commit(name: str, committer: Committer, epoch: int, made: Sequence[bytes]) -> None:
+        try:
+            committer.commit(epoch, made)
+        except MillstreamError:
+            raise
+        except Exception as error:
+            msg = (
+                f"the sink '{name}' could not commit epoch {epoch}: {type(error).__name__}: {error}"
+            )
+            raise SinkError(msg, operator=name, epoch=epoch) from error
+
+    def close(self) -> None:
+        """The job is over."""
+        for _, committer in self._committers.values():
+            committer.close()
+
+
+def _print_lines(lines: list[Any]) -> None:
+    print("\n".join(lines), flush=True)  # noqa: T201 - what DataStream.print is for

@@ -1,0 +1,114 @@
+"""Whether, and after what pause, a failed job is started again (Flink's `RestartBackoffTimeStrategy`)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+from millstream.common.restart_strategy import (
+    ExponentialDelayRestartStrategyConfiguration,
+    FailureRateRestartStrategyConfiguration,
+    FallbackRestartStrategyConfiguration,
+    FixedDelayRestartStrategyConfiguration,
+    RestartStrategyConfiguration,
+)
+from millstream.errors import (
+    JobLocked,
+    KeySelectorError,
+    ProgramError,
+    RecordNotSerializable,
+    RuntimeUnusable,
+    StateDamaged,
+    StateMismatch,
+    StateNotFound,
+    TypeMismatchError,
+    UserFunctionError,
+)
+
+__all__ = ["Restarts"]
+
+# Another try cannot help.
+_FINAL = (ProgramError, JobLocked, RuntimeUnusable, StateDamaged, StateMismatch, StateNotFound)
+# Another try may help, but three failures at the same place are a bug.
+_USERS = (UserFunctionError, KeySelectorError, TypeMismatchError, RecordNotSerializable)
+_SAME = 3
+
+
+class Restarts:
+    """Decides after each failure. Without a strategy of the user's, a job with checkpoints is restarted with growing
+    pauses, and given up when its own code fails three times in the same epoch; a job without is not restarted."""
+
+    def __init__(
+        self,
+        strategy: RestartStrategyConfiguration | None,
+        *,
+        checkpointing: bool,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
+        self._jitter = jitter
+        if strategy is None or isinstance(strategy, FallbackRestartStrategyConfiguration):
+            self._strategy: RestartStrategyConfiguration | None = (
+                ExponentialDelayRestartStrategyConfiguration() if checkpointing else None
+            )
+            self._chosen = False
+        else:
+            self._strategy = strategy
+            self._chosen = True
+        self._failures: deque[float] = deque()
+        self._delay = 0.0
+        self._last_failure: float | None = None
+        self._same = 0
+        self._seen: tuple[int, str] | None = None
+        self.count = 0
+
+    def pause(self, error: BaseException, epoch: int) -> float | None:
+        """Seconds until the next start; None if there is none."""
+        if isinstance(error, _FINAL) or not isinstance(error, Exception):
+            return None
+        if not self._chosen and isinstance(error, _USERS):
+            what = (epoch, str(error))
+            self._same = self._same + 1 if what == self._seen else 1
+            self._seen = what
+            if self._same >= _SAME:
+                return None
+        delay = self._next()
+        if delay is not None:
+            self.count += 1
+        return delay
+
+    def _next(self) -> float | None:
+        match self._strategy:
+            case FixedDelayRestartStrategyConfiguration(restart_attempts=attempts, delay_ms=delay):
+                return delay / 1000 if self.count < attempts else None
+            case FailureRateRestartStrategyConfiguration(
+                max_failure_rate=rate, interval_ms=interval, delay_ms=delay
+            ):
+                now = self._clock()
+                self._failures.append(now)
+                while self._failures[0] < now - interval / 1000:
+                    self._failures.popleft()
+                return delay / 1000 if len(self._failures) <= rate else None
+            case ExponentialDelayRestartStrategyConfiguration() as config:
+                return self._exponential(config)
+        return None
+
+    def _exponential(self, config: ExponentialDelayRestartStrategyConfiguration) -> float | None:
+        now = self._clock()
+        quiet = self._last_failure is not None and (
+            now - self._last_failure >= config.reset_backoff_ms / 1000 + self._delay
+        )
+        if self._last_failure is None or quiet:
+            self._delay = config.initial_backoff_ms / 1000
+            self._failures.clear()
+        else:
+            self._delay = min(self._delay * config.backoff_multiplier, config.max_backoff_ms / 1000)
+        self._last_failure = now
+        self._failures.append(now)
+        if config.attempts is not None and len(self._failures) > config.attempts:
+            return None
+        spread = config.jitter_factor * self._delay
+        return self._delay + (self._jitter() * 2 - 1) * spread

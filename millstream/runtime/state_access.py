@@ -1,0 +1,85 @@
+"""Small things between a task and its state: the contexts of `CheckpointedFunction`, the choice of the backend, and the
+check that a restored operator still asks for what it had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.checkpoint.manifest import Manifest
+from millstream.common.checkpointed import (
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    KeyedStateStore,
+)
+from millstream.common.functions import RuntimeContext
+from millstream.common.state import OperatorStateStore
+from millstream.errors import StateMismatch
+from millstream.runtime.state import Table, make_hash_table
+
+if TYPE_CHECKING:
+    from millstream.runtime.chain import Chain
+    from millstream.runtime.job import JobSpec
+
+__all__ = ["InitializationContext", "SnapshotContext", "check_claimed", "table_maker"]
+
+
+class SnapshotContext(FunctionSnapshotContext):
+    """For `snapshot_state`."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def get_checkpoint_id(self) -> int:
+        return self._epoch
+
+
+class InitializationContext(FunctionInitializationContext):
+    """For `initialize_state`."""
+
+    def __init__(self, restored: bool, states: OperatorStateStore, context: RuntimeContext) -> None:
+        self._restored = restored
+        self._states = states
+        self._context = context
+
+    def is_restored(self) -> bool:
+        return self._restored
+
+    def get_operator_state_store(self) -> OperatorStateStore:
+        return self._states
+
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        # It has the methods; that it does not extend the class keeps the modules in one order.
+        store: Any = self._context
+        typed: KeyedStateStore = store
+        return typed
+
+
+def table_maker(job: JobSpec, owner: str) -> Callable[..., Table]:
+    """What makes the tables of a store, by the job's backend."""
+    if job.backend == "lmdb":
+        from millstream.runtime.lmdb_table import LmdbStore
+
+        return LmdbStore(job, owner).table
+    return make_hash_table
+
+
+def check_claimed(chain: Chain, manifest: Manifest) -> None:
+    """Every state that an operator had asked for in open() must be asked for again: one that is not was renamed or
+    forgotten, and its content would silently be gone."""
+    for node in chain.vertex.nodes:
+        info = manifest.operators.get(node.uid)
+        if info is None:
+            continue
+        asked = chain.store.registered.get(node.uid, {})
+        for name, found in info.states.items():
+            if name not in asked and not found.get("lazy"):
+                raise StateMismatch(
+                    f"the state '{name}' of '{node.name}' is not asked for by the program any more",
+                    operator=f"{node.name} (uid {node.uid})",
+                    state=name,
+                    found=f"{found.get('kind')} state '{name}'",
+                    wanted=", ".join(f"{s.get('kind')} state '{n}'" for n, s in asked.items())
+                    or "no state",
+                    hint="give the state its old name; --allowNonRestoredState (-n) leaves it behind",
+                )

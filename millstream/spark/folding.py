@@ -1,0 +1,33 @@
+"""Folding a chain of state files as a Spark job of one task, beside the epochs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millstream.checkpoint.statefile import StateFile
+from millstream.checkpoint.storage import open_storage
+from millstream.runtime.job import JobSpec
+from millstream.runtime.store import fold_chain
+
+__all__ = ["run_fold"]
+
+
+def run_fold(
+    session: SparkSession, spec: JobSpec, store: str, chain: Sequence[StateFile]
+) -> StateFile:
+    """Fold on whatever slot is free."""
+    root, durable = spec.state_dir, spec.durable
+
+    def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            storage = open_storage(root, durable=durable)
+            file = fold_chain(storage, store, chain, uuid.uuid4().hex[:16])
+            yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode(file)]})
+
+    rows = session.range(0, 1, 1, 1).mapInArrow(fold, "file binary").collect()
+    return msgspec.json.decode(rows[0].file, type=StateFile)

@@ -1,0 +1,15 @@
+"""The examples in the docstrings of `millstream.checkpoint` are true."""
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["storage", "storage_remote"])
+def test_examples(name):
+    module = importlib.import_module(f"millstream.checkpoint.{name}")
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    failed, attempted = doctest.testmod(module, optionflags=flags)
+    assert attempted > 0
+    assert failed == 0
