@@ -15,6 +15,7 @@ from millstream.common.restart_strategy import (
     RestartStrategyConfiguration,
 )
 from millstream.errors import (
+    JobError,
     JobLocked,
     KeySelectorError,
     ProgramError,
@@ -69,7 +70,7 @@ class Restarts:
         """Seconds until the next start; None if there is none."""
         if isinstance(error, _FINAL) or not isinstance(error, Exception):
             return None
-        if not self._chosen and isinstance(error, _USERS):
+        if not self._chosen and (isinstance(error, _USERS) or type(error) is JobError):
             what = (epoch, str(error))
             self._same = self._same + 1 if what == self._seen else 1
             self._seen = what

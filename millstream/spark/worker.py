@@ -96,11 +96,11 @@ def source_level(
         return _guarded(lambda: steps(batches))
 
     def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
-        job, batch = load(run_id, spec), _batch(TaskContext.get())
-        epoch = job.first_epoch + batch
+        job, number_of_batch = load(run_id, spec), _batch(TaskContext.get())
+        epoch = job.first_epoch + number_of_batch
         for batch in batches:
             for number in batch.column(batch.num_columns - 1).to_pylist():
-                data = works[number] if works is not None else read_work(job, batch, number)
+                data = works[number] if works is not None else read_work(job, number_of_batch, number)
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
                     task = LevelTask(job, 0, work.subtask, epoch, source=work.node)
