@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millstream.common.error_policy import as_policy
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.functions import (
     FilterFunction,
@@ -276,6 +277,26 @@ class DataStream:
             raise InvalidArgument("connect takes a stream", got=type(ds).__name__)
         self._check_same_environment("connect", ds)
         return ConnectedStreams(self, ds)
+
+    def on_error(self, policy: Any) -> DataStream:
+        """What this stream's operator does with a record that its function cannot process: an `ErrorPolicy`.
+
+        >>> from millstream.common.error_policy import ErrorPolicy
+        >>> from millstream.datastream import OutputTag, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> numbers = env.from_collection(["1", "x", "3"]).map(int)
+        >>> bad = OutputTag("bad")
+        >>> good = numbers.on_error(ErrorPolicy.dead_letter(bad))
+        >>> letters = good.get_side_output(bad).map(lambda letter: letter.error)
+        >>> list(letters.execute_and_collect())
+        ["ValueError: invalid literal for int() with base 10: 'x'"]
+        """
+        operator = self._operator("on_error")
+        if not operator.inputs:
+            msg = "on_error has no meaning on a source"
+            raise UnsupportedOperation(msg, hint="set it on the operator that reads the records")
+        operator.error_policy = as_policy(policy)
+        return self
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """The records that this stream's operator sent to a tag."""

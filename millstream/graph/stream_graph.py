@@ -43,6 +43,7 @@ class StreamNode:
     declared_at: SourceLine | None
     description: str
     is_sink: bool
+    error_policy: Any = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ def build_stream_graph(
             declared_at=one.declared_at,
             description=one.description or one.name,
             is_sink=one.is_sink,
+            error_policy=one.error_policy,
         )
         if node.parallelism > node.max_parallelism:
             msg = f"the parallelism of '{node.name}' is above its maximum parallelism"

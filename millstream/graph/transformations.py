@@ -108,3 +108,4 @@ class OperatorTransformation(Transformation):
     buffer_timeout: int | None = None
     declared_at: SourceLine | None = None
     is_sink: bool = False
+    error_policy: Any = None

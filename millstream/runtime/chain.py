@@ -17,7 +17,8 @@ def input_0(records):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from millstream.common.checkpointed import CheckpointedFunction
@@ -31,6 +32,7 @@ from millstream.runtime.exchange import emit_exchange
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.operator_state import OperatorStates
 from millstream.runtime.output import EdgeWriter
+from millstream.runtime.poison import BadRecords, Cursor
 from millstream.runtime.rows import client_edge
 from millstream.runtime.state import Table
 from millstream.runtime.store import StateStore
@@ -45,8 +47,10 @@ class Chain:
     """A compiled chain of one subtask."""
 
     __slots__ = (
+        "bad_records",
         "checkpointed",
         "contexts",
+        "cursor",
         "epoch_hooks",
         "functions",
         "inputs",
@@ -71,6 +75,8 @@ class Chain:
         self.epoch_hooks = builder.epoch_hooks
         self.sink_hooks = builder.sink_hooks
         self.store = builder.store
+        self.bad_records = builder.bad_records
+        self.cursor = builder.cursor
         self.contexts = {node.id: builder.context(node) for node, _ in builder.functions}
         self.key_contexts = list(builder.key_contexts.values())
         self.checkpointed = [
@@ -109,6 +115,10 @@ class ChainBuilder:
         self.epoch_hooks: dict[int, Any] = {}
         self.sink_hooks: dict[int, Any] = {}
         self.key_contexts: dict[int, KeyContext] = {}
+        self.bad_records: dict[int, BadRecords] = {}
+        self.cursor = Cursor()
+        # While an operator with an error policy is compiled: its id, and the list that its results go to.
+        self._captured: tuple[int, str] | None = None
         self._keyed_states: dict[int, KeyedStates] = {}
         self.writers: dict[int, EdgeWriter] = {}
         self._make_writer = make_writer
@@ -224,6 +234,9 @@ class ChainBuilder:
         from millstream.runtime.compile import compile_operator
 
         code = self.code
+        if self._captured is not None and self._captured[0] == node.id:
+            code.line(f"{self._captured[1]}.append(({tag!r}, {variable}))")
+            return
         # A filter's records have been checked where they came from.
         declared = node.output_type if tag is None else self._tag_types.get((node.id, tag))
         if declared is not None and (tag is not None or type(node.operator) is not FilterOp):
@@ -260,6 +273,13 @@ class ChainBuilder:
                     emit_exchange(self, node, edge, writer, "value", self._expanding > 0)
             else:
                 emit_exchange(self, node, edge, writer, variable, self._expanding > 0)
+
+    @contextmanager
+    def capturing(self, node: StreamNode, results: str) -> Iterator[None]:
+        """What the node emits meanwhile is appended to a list."""
+        before, self._captured = self._captured, (node.id, results)
+        yield
+        self._captured = before
 
     def tags_of(self, node: StreamNode) -> list[str]:
         """The side outputs of a node that somebody reads."""

@@ -22,6 +22,7 @@ from millstream.runtime.contexts import (
 )
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.keyed_state import KeyContext
+from millstream.runtime.poison import compile_guarded
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
@@ -34,7 +35,15 @@ _log = logging.getLogger(__name__)
 def compile_operator(builder: ChainBuilder, node: StreamNode, variable: str, index: int) -> None:
     """Write the lines of `node` for a record of input number `index` that is in `variable`."""
     builder.at(node, variable)
-    _COMPILERS[type(node.operator)](builder, node, node.operator, variable, index)
+
+    def own() -> None:
+        _COMPILERS[type(node.operator)](builder, node, node.operator, variable, index)
+
+    policy = node.error_policy
+    if policy is None or policy.kind == "fail":
+        own()
+    else:
+        compile_guarded(builder, node, policy, variable, own)
 
 
 def _enter_key(b: ChainBuilder, node: StreamNode, op: ops.Operator, v: str, index: int) -> None:

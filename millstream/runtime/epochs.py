@@ -25,6 +25,7 @@ from millstream.runtime.job_folder import JobFolder
 from millstream.runtime.metrics import JobMetrics
 from millstream.runtime.outputs import EpochRow, JobOutputs
 from millstream.runtime.planner import EpochPlanner
+from millstream.runtime.poison import check_share
 from millstream.runtime.rows import REPORT
 from millstream.runtime.savepoints import SavepointRequests
 from millstream.runtime.sources import SubtaskRanges
@@ -69,6 +70,7 @@ class EpochDriver:
         self._folded: deque[tuple[str, StateFile | None]] = deque()
         self._work: Sequence[SubtaskRanges] = ()
         self._rows: list[EpochRow] = []
+        self._nodes = {node.uid: node for node in job.graph.nodes.values()}
         self._restoring = False
         self._draining = False
         self.ended = False
@@ -218,6 +220,9 @@ class EpochDriver:
             for report in reports
         ]
         self.metrics.update(epoch, reports)
+        for uid, (bad, seen) in self.metrics.bad_records.items():
+            node = self._nodes[uid]
+            check_share(node.name, node.error_policy, bad, seen)
         return c.Ran(acknowledgements)
 
     def _remove(self, epochs: list[int], files: list[str]) -> None:

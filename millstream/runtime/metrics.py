@@ -45,6 +45,7 @@ class JobMetrics:
         self.records_per_second = 0.0
         self.backlog = 0
         self.state_loads = 0
+        self.bad_records: dict[str, tuple[int, int]] = {}
         self.checkpoints = 0
         self.last_checkpoint_size = 0
         self.last_checkpoint_full_size = 0
@@ -69,6 +70,9 @@ class JobMetrics:
             for edge, size in report.bytes_out.items():
                 self.vertices[self._sender(edge)].num_bytes_out[i] += size
             self.state_loads += report.state_loads
+            for uid, (bad, seen) in report.bad_records.items():
+                before = self.bad_records.get(uid, (0, 0))
+                self.bad_records[uid] = before[0] + bad, before[1] + seen
         now = time.monotonic()
         self.records += read
         self.records_per_second = read / max(1e-6, now - self._last)

@@ -12,6 +12,7 @@ from millstream.errors import MillstreamError, SinkError
 from millstream.graph.operators import CollectOp, PrintOp, SinkOp
 from millstream.graph.plan_json import guarantee_of
 from millstream.runtime.codec import decode
+from millstream.runtime.failpoints import reached
 from millstream.runtime.job import Job
 from millstream.runtime.rows import client_edge
 
@@ -68,7 +69,9 @@ class JobOutputs:
 
     def commit(self, epoch: int, committables: dict[str, list[bytes]]) -> None:
         """Make an epoch's output visible; may be repeated."""
-        for uid, (name, committer) in self._committers.items():
+        for place, (uid, (name, committer)) in enumerate(self._committers.items()):
+            if place:
+                reached("between commits")
             self._commit(name, committer, epoch, committables.get(uid, []))
 
     @staticmethod

@@ -23,6 +23,7 @@ from millstream.checkpoint.statefile import (
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.errors import StateMismatch
 from millstream.runtime.codec import dumps
+from millstream.runtime.failpoints import reached
 from millstream.runtime.keys import key_group, subtask_range
 from millstream.runtime.operator_state import OperatorState, redistribute
 from millstream.runtime.state import Convert, Table, make_hash_table
@@ -126,6 +127,7 @@ class StateStore:
 
     def open(self, version: StoreState | None) -> None:
         """Bring the tables to a version; None is no state at all."""
+        reached("state open")
         chain: Sequence[StateFile] = version.chain if version is not None else []
         names = [file.name for file in chain]
         # A folded file stands for those it covers.
@@ -258,6 +260,7 @@ class StateStore:
             for place, table in enumerate(tables):
                 for kind, entries in table.full() if full else table.delta():
                     writer.entries(place, kind, entries)
+                    reached("snapshot half written")
             writer.end()
         self._pending = name
         return StateFile(name, epoch, full, writer.size)

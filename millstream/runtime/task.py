@@ -34,6 +34,7 @@ from millstream.graph.partitioning import Strategy
 from millstream.runtime.chain import Chain, ChainBuilder
 from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
+from millstream.runtime.failpoints import reached
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
 from millstream.runtime.input import ordered
 from millstream.runtime.job import JobSpec, VertexSpec, store_name
@@ -227,7 +228,7 @@ class LevelTask:
                 raise explain_source(error, chain.vertex.head, where) from error
             if not chunk:
                 break
-            yield from self._process(chain, 0, chunk, position, done)
+            yield from self._process(chain, 0, chunk, position, done, split, start)
             done += len(chunk)
         vertex_id = chain.vertex.id
         self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + done
@@ -247,7 +248,7 @@ class LevelTask:
         position = f"partition {channel}, record {{index}} of this epoch"
         done = 0
         for chunk in chunks:
-            yield from self._process(chain, 0, chunk, position, done)
+            yield from self._process(chain, 0, chunk, position, done, f"partition {channel}")
             done += len(chunk)
         self._records_in[node] = done
         self._ended = ended
@@ -294,20 +295,31 @@ class LevelTask:
                         if stop - done == len(buffer.records)
                         else buffer.records[done:stop]
                     )
-                    yield from self._process(chain, edge.input_index, part, position, done)
+                    source = f"channel {row.channel}"
+                    yield from self._process(chain, edge.input_index, part, position, done, source)
                     done = stop
                 if mark is not None and mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
                     self._ended = True
         yield from self._finish([])
 
     def _process(
-        self, chain: Chain, input_index: int, records: list[Any], position: str, offset: int
+        self,
+        chain: Chain,
+        input_index: int,
+        records: list[Any],
+        position: str,
+        offset: int,
+        source: str,
+        start: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         process = chain.inputs[input_index]
+        cursor, first = chain.cursor, start + offset
         writers = chain.writers.values()
         for begin in range(0, len(records), CHUNK):
             chunk = records if len(records) <= CHUNK else records[begin : begin + CHUNK]
+            reached("mid batch")
             probe = iter(chunk)
+            cursor.at(source, first + begin, chunk, probe)
             try:
                 process(probe)
             except Exception as error:
@@ -395,12 +407,14 @@ class LevelTask:
                 _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
         for chain in self._chains.values():
             for node_id, hook in chain.sink_hooks.items():
+                reached("before pre-commit")
                 try:
                     committable = hook.prepare_commit()
                 except Exception as error:
                     raise explain_call(
                         error, chain.nodes[node_id], "finishing the epoch"
                     ) from error
+                reached("after pre-commit")
                 if committable is not None:
                     uid = chain.nodes[node_id].uid
                     self._committables.setdefault(uid, []).append(committable)
@@ -408,7 +422,9 @@ class LevelTask:
                 writer.flush_all()
             self._snapshot_functions(chain)
             if chain.store.in_use:
+                reached("before state flush")
                 stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
+                reached("after state flush")
                 registered.update(self._news(chain))
             loads += chain.store.loads
         writers = [w for chain in self._chains.values() for w in chain.writers.values()]
@@ -424,6 +440,11 @@ class LevelTask:
             bytes_out={w.edge: w.bytes_out for w in writers},
             splits=splits,
             input_ended=self._ended,
+            bad_records={
+                chain.nodes[node_id].uid: bad.report()
+                for chain in self._chains.values()
+                for node_id, bad in chain.bad_records.items()
+            },
             stores=stores,
             registered=registered,
             committables=self._committables,

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 
 from millstream.common.types import make_row
 from millstream.errors import JobError, MillstreamError, encode
+from millstream.runtime import failpoints
 from millstream.runtime.codec import decode
 from millstream.runtime.job import JobSpec
 from millstream.runtime.rows import client_edge
@@ -42,6 +43,7 @@ def _begin_task() -> None:
     collection, so it is set aside; once in a while it is taken back, for cycles that have died since.
     """
     global _tasks
+    failpoints.role("worker")
     _tasks += 1
     if _tasks == 1:
         # Records are mostly short-lived tuples; the default of 700 makes a quarter of decoding's cost.

@@ -963,7 +963,6 @@ def test_a_limit_that_makes_no_sense_starts_no_job(limit):
         (lambda s: s.key_by(lambda v: v).count_window(3), "count_window"),
         (lambda s: s.window_all(None), "window_all"),
         (lambda s: s.assign_timestamps_and_watermarks(NONE), "assign_timestamps_and_watermarks"),
-        (lambda s: s.broadcast("descriptor"), "broadcast"),
         (lambda s: s.cache(), "cache"),
         (
             lambda s: s.get_execution_environment().set_runtime_mode(RuntimeExecutionMode.BATCH),
@@ -989,7 +988,7 @@ def test_calls_that_are_not_there_yet(call, name):
     "call",
     ["get_state", "get_list_state", "get_map_state", "get_reducing_state", "get_aggregating_state"],
 )
-def test_state_is_not_there_yet(call):
+def test_state_needs_a_descriptor_of_its_kind(call):
     class Stateful(KeyedProcessFunction):
         def open(self, runtime_context):
             getattr(runtime_context, call)("descriptor")  # state
@@ -998,13 +997,11 @@ def test_state_is_not_there_yet(call):
             return []
 
     error = failing(
-        lambda env: numbers(env).key_by(lambda v: v).process(Stateful()).name("st"), NotSupportedYet
+        lambda env: numbers(env).key_by(lambda v: v).process(Stateful()).name("st"), InvalidArgument
     )
-    assert error.code == "NOT_SUPPORTED_YET"
-    assert f"RuntimeContext.{call} is not available yet" in error.what
+    assert "descriptor of another kind" in error.what
     assert error.evidence["operator"] == "st"
     assert error.evidence["line"].startswith(line_of("state"))
-    assert error.hint
 
 
 TIMERS = [

@@ -1,0 +1,85 @@
+"""What an operator does with a record that its function cannot process: a *poison record*.
+
+By default the job fails, and names the record. `skip` leaves the record out and counts it; `dead_letter` sends it to a
+side output with everything one needs to find, repair and replay it. Either may have a cap: when the share of bad records
+grows beyond it, something else is wrong, and the job fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from millstream.common.output_tag import OutputTag
+from millstream.errors import InvalidArgument
+
+__all__ = ["DeadLetter", "ErrorPolicy"]
+
+
+class DeadLetter(NamedTuple):
+    """A record that could not be processed.
+
+    `source` and `position` say where it came from: the split and the place in it if the operator reads a source
+    directly, else the channel and the place in its buffer. `data` is the record, pickled.
+    """
+
+    operator: str
+    source: str
+    position: int
+    record: str
+    data: bytes
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class ErrorPolicy:
+    """For `DataStream.on_error`.
+
+    >>> ErrorPolicy.skip(max_share=0.01)
+    ErrorPolicy(kind='skip', tag=None, max_share=0.01)
+    """
+
+    kind: str
+    tag: OutputTag | None = None
+    max_share: float | None = None
+
+    def __post_init__(self) -> None:
+        share = self.max_share
+        if share is not None and (isinstance(share, bool) or not 0 <= share <= 1):
+            msg = "max_share is the share of bad records that is borne, from 0 to 1"
+            raise InvalidArgument(msg, got=share)
+
+    @staticmethod
+    def fail() -> ErrorPolicy:
+        """The job fails at the first bad record; the default."""
+        return ErrorPolicy("fail")
+
+    @staticmethod
+    def skip(max_share: float | None = None) -> ErrorPolicy:
+        """Bad records are left out and counted."""
+        return ErrorPolicy("skip", None, max_share)
+
+    @staticmethod
+    def dead_letter(tag: OutputTag, max_share: float | None = None) -> ErrorPolicy:
+        """Bad records go to a side output, each as a `DeadLetter`.
+
+        >>> ErrorPolicy.dead_letter(OutputTag("bad")).kind
+        'dead_letter'
+        """
+        if not isinstance(tag, OutputTag):
+            msg = "dead_letter needs the OutputTag of a side output"
+            raise InvalidArgument(msg, got=type(tag).__name__, hint='OutputTag("dead-letters")')
+        return ErrorPolicy("dead_letter", tag, max_share)
+
+
+def as_policy(policy: Any) -> ErrorPolicy:
+    """A policy, also given as "fail" or "skip"."""
+    if isinstance(policy, ErrorPolicy):
+        return policy
+    if policy in ("fail", "skip"):
+        return ErrorPolicy(policy)
+    msg = "on_error needs an ErrorPolicy"
+    raise InvalidArgument(
+        msg, got=repr(policy), hint="ErrorPolicy.fail(), .skip() or .dead_letter(tag)"
+    )

@@ -1,0 +1,139 @@
+"""Poison records in generated code: the operator's own work in a `try`, its results handed on outside of it.
+
+```
+results = []
+try:
+    results.append((None, map_2(v1)))
+except Exception as error:
+    bad_3(error, v1)
+else:
+    for tag, v4 in results:
+        ...
+```
+
+So what fails further down the chain is never taken for this operator's failure, and an operator that fails half-way
+through its results has given none.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from operator import length_hint
+from typing import TYPE_CHECKING, Any
+
+from millstream.common.error_policy import DeadLetter, ErrorPolicy
+from millstream.errors import (
+    JobError,
+    KeySelectorError,
+    MillstreamError,
+    TypeMismatchError,
+    UserFunctionError,
+)
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.codec import dumps
+from millstream.runtime.text import shorten
+
+if TYPE_CHECKING:
+    from millstream.runtime.chain import ChainBuilder
+
+__all__ = ["BadRecords", "Cursor", "check_share", "compile_guarded"]
+
+# Errors of ours that are about the record at hand.
+_OF_THE_RECORD = (UserFunctionError, KeySelectorError, TypeMismatchError)
+# Below so many records a share says nothing.
+_ENOUGH = 100
+
+
+class Cursor:
+    """Which record a chain is at, worked out only when somebody asks."""
+
+    __slots__ = ("_first", "_probe", "_size", "source")
+
+    def __init__(self) -> None:
+        self.source = ""
+        self._first = 0
+        self._size = 0
+        self._probe: Iterator[Any] = iter(())
+
+    def at(self, source: str, first: int, chunk: list[Any], probe: Iterator[Any]) -> None:
+        """A chunk begins, whose first record has the place `first`."""
+        self.source, self._first, self._size, self._probe = source, first, len(chunk), probe
+
+    @property
+    def position(self) -> int:
+        """The place of the record at hand."""
+        return self._first + self._size - length_hint(self._probe) - 1
+
+
+class BadRecords:
+    """Counts one operator's bad records and makes letters of them."""
+
+    __slots__ = ("_cursor", "_node", "bad", "seen")
+
+    def __init__(self, node: StreamNode, cursor: Cursor) -> None:
+        self._node = node
+        self._cursor = cursor
+        self.bad = 0
+        self.seen = 0
+
+    def take(self, error: Exception, record: Any) -> DeadLetter:
+        """One more."""
+        if isinstance(error, MillstreamError) and not isinstance(error, _OF_THE_RECORD):
+            raise error
+        self.bad += 1
+        return DeadLetter(
+            self._node.name,
+            self._cursor.source,
+            self._cursor.position,
+            shorten(record),
+            dumps(record),
+            f"{type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error)),
+        )
+
+    def report(self) -> tuple[int, int]:
+        """Bad ones and all, since the last report."""
+        counts, self.bad, self.seen = (self.bad, self.seen), 0, 0
+        return counts
+
+
+def compile_guarded(
+    b: ChainBuilder, node: StreamNode, policy: ErrorPolicy, v: str, compile_own: Callable[[], None]
+) -> None:
+    """Write the lines of an operator that has an error policy."""
+    code = b.code
+    handler = b.bad_records.setdefault(node.id, BadRecords(node, b.cursor))
+    bad = code.bind(handler, "bad")
+    results, error, tag, out = code.fresh("r"), code.fresh("e"), code.fresh("tag"), code.fresh()
+    code.line(f"{bad}.seen += 1")
+    code.line(f"{results} = []")
+    with code.block("try:"), b.capturing(node, results):
+        compile_own()
+        code.line("pass")
+    with code.block(f"except Exception as {error}:"):
+        letter = code.fresh()
+        code.line(f"{letter} = {bad}.take({error}, {v})")
+        if policy.tag is not None:
+            b.emit(node, letter, policy.tag.tag_id)
+    with code.block("else:"), b.each(f"for {tag}, {out} in {results}:"):
+        with code.block(f"if {tag} is None:"):
+            b.emit(node, out)
+        for name in b.tags_of(node):
+            with code.block(f"elif {tag} == {name!r}:"):
+                b.emit(node, out, name)
+
+
+def check_share(name: str, policy: ErrorPolicy | None, bad: int, seen: int) -> None:
+    """Fail if there are more bad records than the policy bears."""
+    cap = None if policy is None else policy.max_share
+    if cap is None or seen < _ENOUGH or bad <= cap * seen:
+        return
+    raise JobError(
+        f"'{name}' has too many bad records",
+        operator=name,
+        bad=bad,
+        seen=seen,
+        share=f"{bad / seen:.2%}, borne are {cap:.2%}",
+        hint="look at what the source sends; raise max_share only if this is expected",
+    )

@@ -1,0 +1,106 @@
+"""Poison records: each policy with exact counts and positions."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from millstream.common.configuration import Configuration
+from millstream.common.error_policy import ErrorPolicy
+from millstream.datastream import OutputTag, StreamExecutionEnvironment
+from millstream.errors import InvalidArgument, JobError, UserFunctionError
+
+BAD = OutputTag("bad")
+
+
+def environment(parallelism=1, **options):
+    config = Configuration().set_string("execution.target", "in-process")
+    for key, value in options.items():
+        config.set_string(key.replace("_", "."), str(value))
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    return env.set_parallelism(parallelism)
+
+
+def texts(count):
+    return [f"x{n}" if n % 100 == 37 else str(n) for n in range(count)]
+
+
+@pytest.mark.parametrize("epoch", [300, 100_000])
+def test_dead_letters_say_where_they_came_from(epoch):
+    env = environment(millstream_epoch_records=epoch)
+    numbers = env.from_collection(texts(10_000)).map(int).name("parse")
+    good = numbers.on_error(ErrorPolicy.dead_letter(BAD))
+    both = good.map(lambda n: ("good", n)).union(
+        good.get_side_output(BAD).map(lambda d: ("bad", d))
+    )
+    results = list(both.execute_and_collect())
+    wanted = [n for n in range(10_000) if n % 100 != 37]
+    assert [n for kind, n in results if kind == "good"] == wanted
+    letters = [letter for kind, letter in results if kind == "bad"]
+    assert [letter.position for letter in letters] == list(range(37, 10_000, 100))
+    assert all(pickle.loads(one.data) == f"x{one.position}" for one in letters)
+    assert {letter.operator for letter in letters} == {"parse"}
+    assert all("ValueError" in one.error and "Traceback" in one.traceback for one in letters)
+
+
+def test_skip_counts():
+    env = environment()
+    env.from_collection(texts(1000)).map(int).uid("parse").on_error("skip").print()
+    client = env.execute_async()
+    client.get_job_execution_result().result(30)
+    assert client.get_metrics().bad_records == {"parse": (10, 1000)}
+
+
+def test_fail_stops_at_the_first_and_names_it():
+    env = environment()
+    with pytest.raises(UserFunctionError) as caught:
+        list(env.from_collection(texts(1000)).map(int).on_error("fail").execute_and_collect())
+    assert "'x37'" in str(caught.value)
+    assert "record 37 of these" in str(caught.value)
+
+
+def test_results_before_the_failure_are_not_given():
+    def half(n):
+        yield n
+        if n == 2:
+            raise ValueError(n)
+        yield -n
+
+    stream = environment().from_collection([1, 2, 3]).flat_map(half).on_error("skip")
+    assert list(stream.execute_and_collect()) == [1, -1, 3, -3]
+
+
+def test_a_failure_further_down_is_not_this_operators():
+    def explode(n):
+        raise KeyError(n)
+
+    stream = environment().from_collection([1]).map(lambda n: n).on_error("skip").map(explode)
+    with pytest.raises(UserFunctionError, match="KeyError"):
+        list(stream.execute_and_collect())
+
+
+def test_too_many_bad_records_fail_the_job():
+    env = environment()
+    stream = env.from_collection(texts(1000)).map(int).on_error(ErrorPolicy.skip(max_share=0.009))
+    with pytest.raises(JobError, match="too many bad records"):
+        list(stream.execute_and_collect())
+    stream = env.from_collection(texts(1000)).map(int).on_error(ErrorPolicy.skip(max_share=0.01))
+    assert len(list(stream.execute_and_collect())) == 990
+
+
+def test_keyed_operators_and_filters_too():
+    env = environment(2)
+    stream = env.from_collection(list(range(10))).key_by(lambda n: n % 2)
+    kept = stream.filter(lambda n: 10 // (n - 3) > 0).on_error("skip")
+    assert sorted(kept.execute_and_collect()) == [4, 5, 6, 7, 8, 9]
+
+
+def test_bad_policies_are_refused():
+    stream = environment().from_collection([1]).map(int)
+    with pytest.raises(InvalidArgument):
+        stream.on_error("ignore")
+    with pytest.raises(InvalidArgument):
+        ErrorPolicy.skip(max_share=2)
+    with pytest.raises(InvalidArgument):
+        ErrorPolicy.dead_letter("bad")
