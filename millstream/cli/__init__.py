@@ -18,6 +18,10 @@ __all__ = ["main"]
 _VERBS = {
     "run": ("millstream.cli.run:run", "Run a program."),
     "info": ("millstream.cli.info:info", "Show the plan of a program without running it."),
+    "list": ("millstream.cli.jobs:list_", "List the jobs that have checkpoints."),
+    "savepoint": ("millstream.cli.savepoint:savepoint", "Look into savepoints and take them."),
+    "stop": ("millstream.cli.jobs:stop", "Stop a running job with a savepoint."),
+    "cancel": ("millstream.cli.jobs:cancel", "Cancel a running job."),
     "doctor": ("millstream.cli.doctor:doctor", "Check that this machine can run Millstream."),
 }
 

@@ -102,8 +102,6 @@ def _not_yet(ctx: click.Context, option: click.Parameter, value: Any) -> None:
         return
     advice = {
         "detached": "leave it out: the command waits until the job ends",
-        "from_savepoint": "leave it out: the job starts with empty state",
-        "allow_non_restored_state": "leave it out, together with -s",
         "requirements": "install the packages first: pip install -r FILE",
     }
     flag = "/".join(option.opts)

@@ -6,6 +6,7 @@ only hands over what was set on the command line and turns failures into readabl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -25,14 +26,51 @@ __all__ = ["run"]
 @click.command(cls=ProgramCommand)
 @program_options
 @not_yet_option("-d", "--detached", "detached", is_flag=True)
-@not_yet_option("-s", "--fromSavepoint", "from_savepoint", metavar="PATH")
-@not_yet_option("-n", "--allowNonRestoredState", "allow_non_restored_state", is_flag=True)
-def run(*, traceback_wanted: bool, **options: Any) -> None:
-    """Run a program.
+@click.option(
+    "-s",
+    "--fromSavepoint",
+    "from_savepoint",
+    metavar="PATH",
+    help="Start from a savepoint, a retained checkpoint (.../chk-12) or a job's folder.",
+)
+@click.option(
+    "-n",
+    "--allowNonRestoredState",
+    "allow_non_restored",
+    is_flag=True,
+    help="Leave behind state that the program has no place for.",
+)
+@click.option(
+    "--resume",
+    metavar="JOB",
+    help="Go on from the last checkpoint of this job (name or id); fail if there is none.",
+)
+@click.option("--fresh", is_flag=True, help="Forget the job's checkpoints and start anew.")
+def run(
+    *,
+    traceback_wanted: bool,
+    from_savepoint: str | None,
+    allow_non_restored: bool,
+    resume: str | None,
+    fresh: bool,
+    **options: Any,
+) -> None:
+    """Run a program. With execution.checkpointing.dir set, a job that was stopped or killed goes on
+    from its last checkpoint, which is found by the job's name.
 
     \b
     millstream run -p 4 -Dpipeline.name=orders job.py --input orders.csv
+    millstream run -s /savepoints/savepoint-4f2a91-77e0 job.py
     millstream run -pym jobs.orders -pyfs lib/,helpers.zip
     """
+    if sum(map(bool, (from_savepoint, resume, fresh))) > 1:
+        raise click.UsageError("-s, --resume and --fresh exclude each other")
+    asked = {
+        "execution.state-recovery.path": from_savepoint,
+        "execution.state-recovery.ignore-unclaimed-state": "true" if allow_non_restored else None,
+        "millstream.recovery.resume": "never" if fresh else resume,
+    }
     with guarded(traceback_wanted=traceback_wanted):
-        execute(parse_program(**options))
+        program = parse_program(**options)
+        given = {key: value for key, value in asked.items() if value is not None}
+        execute(replace(program, overrides={**program.overrides, **given}))

@@ -1,7 +1,7 @@
 """What an operator does with a record that its function cannot process: a *poison record*.
 
-By default the job fails, and names the record. `skip` leaves the record out and counts it; `dead_letter` sends it to a
-side output with everything one needs to find, repair and replay it. Either may have a cap: when the share of bad records
+By default the job fails, and names the record. `skip` leaves it out and counts it; `dead_letter` sends it to a side
+output with everything one needs to find, repair and replay it. Either may have a cap: when the share of bad records
 grows beyond it, something else is wrong, and the job fails.
 """
 

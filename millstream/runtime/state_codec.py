@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from millstream.checkpoint.statefile import TableInfo
 from millstream.common.typeinfo import (
     BasicTypeInfo,
     ListTypeInfo,
@@ -20,9 +21,9 @@ from millstream.common.typeinfo import (
     TupleTypeInfo,
     TypeInformation,
 )
-from millstream.common.types import make_row
+from millstream.common.types import Row, make_row
 
-__all__ = ["PICKLED", "SchemaMismatch", "ValueCodec", "codec_for"]
+__all__ = ["PICKLED", "SchemaMismatch", "ValueCodec", "codec_for", "readable", "writable"]
 
 Convert = Callable[[Any], Any]
 
@@ -213,3 +214,46 @@ def _dataclass_decoder(schema: Any, wanted: Any) -> Convert:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise SchemaMismatch
     return lambda value: None if value is None else wanted(**{name: value[name] for name in known})
+
+
+def readable(info: TableInfo) -> Convert:
+    """What turns kept values of a table into those that people read: rows for rows, dictionaries for dataclasses,
+    without the time that stands beside values with time-to-live."""
+    shown = _shown(info.schema) if info.codec == "plain" else _same
+    if info.kind == "map":
+        bare = shown
+        shown = lambda entry: (entry[0], bare(entry[1]))  # noqa: E731
+    if info.ttl:
+        timeless = shown
+        return lambda pair: timeless(pair[0])
+    return shown
+
+
+def writable(info: TableInfo) -> Callable[[Any, Any], Any]:
+    """The way back, for a value and the kept one that it replaces, whose time it gets."""
+    kept = _kept if info.codec == "plain" else _same
+    if info.ttl:
+        return lambda value, before: (kept(value), before[1] if before is not None else 0)
+    return lambda value, before: kept(value)
+
+
+def _shown(schema: Any) -> Convert:
+    if isinstance(schema, dict) and "row" in schema:
+        names = tuple(name for name, _ in schema["row"])
+        parts = [_shown(part) for _, part in schema["row"]]
+        return lambda value: (
+            None
+            if value is None
+            else make_row(names, [read(one) for read, one in zip(parts, value, strict=True)])
+        )
+    if isinstance(schema, dict) and "tuple" in schema:
+        return lambda value: None if value is None else tuple(value)
+    return _same
+
+
+def _kept(value: Any) -> Any:
+    if isinstance(value, Row):
+        return [_kept(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value

@@ -317,7 +317,6 @@ class LevelTask:
         writers = chain.writers.values()
         for begin in range(0, len(records), CHUNK):
             chunk = records if len(records) <= CHUNK else records[begin : begin + CHUNK]
-            reached("mid batch")
             probe = iter(chunk)
             cursor.at(source, first + begin, chunk, probe)
             try:
@@ -325,6 +324,7 @@ class LevelTask:
             except Exception as error:
                 index = offset + begin + len(chunk) - length_hint(probe) - 1
                 raise explain(error, chain, index, position) from error
+            reached("mid batch")
             for writer in writers:
                 writer.flush_full()
             if self._rows.size >= BATCH_BYTES:

@@ -105,7 +105,7 @@ def test_wrong_usage_is_exit_2(overrides: FakeOverrides, words: list[str], messa
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("flag", ["-d", "--detached", "-n", "-s=/sp", "-pyreq=r.txt"])
+@pytest.mark.parametrize("flag", ["-d", "--detached", "-pyreq=r.txt"])
 def test_flags_without_effect_yet_are_refused(job: Path, flag: str) -> None:
     result = run(*flag.split("="), str(job))
     assert result.exit_code == 1

@@ -1,0 +1,98 @@
+"""`millstream savepoint`: what is inside one, and take one of a running job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from millstream.cli.jobs import ask, checkpoint_dir_option, find_job
+from millstream.cli.program import guarded
+
+__all__ = ["savepoint"]
+
+
+@click.group()
+def savepoint() -> None:
+    """Look into savepoints and take them."""
+
+
+@savepoint.command()
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(path: str, as_json: bool) -> None:
+    """List what is inside a savepoint or checkpoint.
+
+    \b
+    millstream savepoint show /savepoints/savepoint-4f2a91-77e0
+    """
+    from millstream.state.reader import open_savepoint
+
+    with guarded(traceback_wanted=False):
+        found = describe(open_savepoint(path))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    click.echo(
+        f"{'savepoint' if found['savepoint'] else 'checkpoint'} {found['epoch']} of '{found['job']}'"
+    )
+    click.echo(f"job id {found['job_id']}, {found['bytes']:,} bytes in {found['files']} files")
+    for operator in found["operators"]:
+        click.echo(
+            f"\n{operator['name']}  (uid {operator['uid']}, parallelism {operator['parallelism']}"
+            f" of at most {operator['max_parallelism']})"
+        )
+        for state in operator["states"]:
+            kind = " with time-to-live" if state.get("ttl") else ""
+            click.echo(
+                f"  {state['name']}: {state['kind']} state{kind}, {state.get('type') or 'pickled'}"
+            )
+        if operator["splits"]:
+            click.echo(f"  {operator['splits']} splits read")
+
+
+def describe(reader: Any) -> dict[str, Any]:
+    """What a savepoint holds, as plain data."""
+    manifest = reader.manifest
+    files = {
+        file.name: file.size
+        for store in manifest.stores.values()
+        for chain in (store.chain, *(parent.chain for parent in store.parents))
+        for file in chain
+    }
+    return {
+        "epoch": manifest.epoch,
+        "job": manifest.job_name,
+        "job_id": manifest.job_id,
+        "savepoint": manifest.savepoint,
+        "files": len(files),
+        "bytes": sum(files.values()),
+        "operators": [
+            {
+                "uid": uid,
+                "name": info.name,
+                "parallelism": info.parallelism,
+                "max_parallelism": info.max_parallelism,
+                "states": [{"name": name, **state} for name, state in info.states.items()],
+                "splits": len(manifest.offsets.get(uid, {})),
+            }
+            for uid, info in manifest.operators.items()
+            if info.states or uid in manifest.offsets
+        ],
+    }
+
+
+@savepoint.command()
+@click.argument("job")
+@click.argument("folder", required=False)
+@checkpoint_dir_option
+def trigger(job: str, folder: str | None, directory: str) -> None:
+    """Take a savepoint of a running job, which goes on.
+
+    \b
+    millstream savepoint trigger --dir /checkpoints "word count" /savepoints
+    """
+    with guarded(traceback_wanted=False):
+        path = ask(find_job(directory, job), "savepoint", path=folder)
+    click.echo(f"Savepoint completed. Path: {path}")

@@ -1,0 +1,182 @@
+"""The checker job: unique ids, keyed counters with three kinds of state, operator state, a side output, three sinks.
+
+Functions, sources and sinks are shipped to the tasks as in a real job; what they have to do with the outside goes
+through `outside`, the world of the run at hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from millstream.common.configuration import Configuration
+from millstream.common.output_tag import OutputTag
+from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter
+from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.datastream import (
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    StreamExecutionEnvironment,
+)
+from millstream.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from millstream.runtime.job import Job
+
+KEYS = 5
+SIDE = OutputTag("side")
+
+outside: Any = None
+
+
+def enter(world: Any) -> None:
+    """Make a world the one that programs see."""
+    global outside
+    outside = world
+
+
+def key_of(record: tuple[str, int]) -> str:
+    return f"k{(record[1] * 7 + len(record[0])) % KEYS}"
+
+
+class Ids(Source):
+    """Splits of (split, 0), (split, 1), ..."""
+
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        return _Splits()
+
+    def create_reader(self) -> SourceReader:
+        return _Reader()
+
+
+class _Splits(SplitEnumerator):
+    def discover(self):
+        return list(outside.counts)
+
+    def available(self, split, position):
+        return outside.counts[split]
+
+    def finished(self, split, position):
+        return position == outside.counts[split]
+
+
+class _Reader(SourceReader):
+    def read(self, split, start, end):
+        for n in range(start, end):
+            outside.point("source read")
+            yield split, n
+
+
+class Counting(MapFunction, CheckpointedFunction):
+    """How many records each subtask has seen, in an attribute that operator state makes durable."""
+
+    def initialize_state(self, context):
+        self.state = context.get_operator_state_store().get_list_state(ListStateDescriptor("n"))
+        self.parts = list(self.state.get())
+
+    def snapshot_state(self, context):
+        outside.point("snapshot")
+        self.state.update(self.parts)
+
+    def map(self, value):
+        if self.parts and len(self.parts) > 3:
+            self.parts[0] += 1
+        else:
+            self.parts.append(1)
+        return value
+
+
+class Tally(KeyedProcessFunction):
+    """Value, map and list state of each key."""
+
+    def open(self, ctx):
+        self.count = ctx.get_state(ValueStateDescriptor("count"))
+        self.splits = ctx.get_map_state(MapStateDescriptor("splits"))
+        self.ids = ctx.get_list_state(ListStateDescriptor("ids"))
+
+    def process_element(self, value, ctx):
+        outside.point("process")
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        split, n = value
+        self.splits.put(split, (self.splits.get(split) or 0) + 1)
+        self.ids.add(f"{split}{n}")
+        if n % 3 == 0:
+            yield SIDE, (split, n)
+        yield split, n, ctx.get_current_key(), count
+
+
+class Outgoing(Sink):
+    """A sink into the world's outside system of that name."""
+
+    def __init__(self, system: str, guarantee: DeliveryGuarantee) -> None:
+        self.system = system
+        self.guarantee = guarantee
+
+    def create_writer(self, context):
+        return _Writer(self.system, context)
+
+    def create_committer(self):
+        return _Committer(self.system)
+
+
+class _Writer(SinkWriter):
+    def __init__(self, system, context):
+        self._system = system
+        self._context = context
+        self._records = []
+
+    def write(self, value):
+        self._records.append(value)
+
+    def prepare_commit(self):
+        if not self._records:
+            return None
+        context = self._context
+        outside.point("prepare")
+        name = outside.prepare(self._system, context, self._records)
+        return json.dumps([context.job_id, context.epoch, name]).encode()
+
+    def abort(self):
+        return
+
+
+class _Committer(Committer):
+    def __init__(self, system):
+        self._system = system
+
+    def commit(self, epoch, committables):
+        made = [json.loads(one) for one in committables]
+        outside.commit(self._system, epoch, [(job, at, name) for job, at, name in made])
+
+
+@functools.cache
+def checker_job(parallelism: int, keyed_parallelism: int) -> Job:
+    """The job; its settings are replaced for each run."""
+    configuration = Configuration()
+    configuration.set_string("execution.target", "in-process")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(parallelism)
+    env.set_max_parallelism(16)
+    ids = env.from_source(Ids(), WatermarkStrategy.no_watermarks(), "ids").uid("ids")
+    counted = ids.map(Counting()).uid("counting")
+    tally = counted.key_by(key_of).process(Tally()).uid("tally")
+    tally.set_parallelism(keyed_parallelism)
+    _sink(tally, "transactions", DeliveryGuarantee.EXACTLY_ONCE, keyed_parallelism)
+    _sink(tally, "upserts", DeliveryGuarantee.EFFECTIVELY_ONCE, keyed_parallelism)
+    side = tally.get_side_output(SIDE)
+    _sink(side, "ledger", DeliveryGuarantee.EXACTLY_ONCE, keyed_parallelism)
+    return env._take_job("checker")
+
+
+def _sink(stream, system, guarantee, parallelism):
+    sink = stream.sink_to(Outgoing(system, guarantee)).uid(system)
+    sink.set_parallelism(parallelism)
