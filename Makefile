@@ -9,7 +9,7 @@ STAMP := $(VENV)/.setup-stamp
 SETUP_LOG := $(VENV)/setup.log
 
 # Folders in which no test starts Spark, and the one in which tests do. Those not there yet are left out.
-UNIT_TESTS := $(wildcard tests/unit tests/properties tests/conformance tests/inprocess)
+UNIT_TESTS := $(wildcard tests/unit tests/properties tests/conformance tests/inprocess tests/simulation tests/compat)
 SPARK_TESTS := $(wildcard tests/integration)
 PYTEST_ARGS ?=
 BENCH ?= benchmarks/keyed_count.py

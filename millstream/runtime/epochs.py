@@ -117,7 +117,8 @@ class EpochDriver:
         assert self._coordinator is not None
         while self._folded:
             store, file = self._folded.popleft()
-            if file is None:
+            # A sweep, at a restart or in between, may have met the file before anybody knew of it.
+            if file is None or self.folder.storage.size(file.name) != file.size:
                 self._coordinator.fold_failed(store)
             else:
                 self._coordinator.handle(c.Folded(store, file))

@@ -14,14 +14,18 @@ from millstream.graph.operators import FrameSourceOp
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.rows import SCHEMA_DDL
 from millstream.runtime.sources import SourceCoordinator
+from millstream.spark.anchor import Anchors
 from millstream.spark.work import slot_count
 from millstream.spark.worker import FRAME_PARTITION, frame_level, level, source_level
 
 __all__ = ["level_frame"]
 
 
-def level_frame(session: SparkSession, job: Job, spec: JobSpec) -> DataFrame:
-    """The whole job as a lazy frame: an ordinary one if it runs as one epoch, else a streaming one."""
+def level_frame(
+    session: SparkSession, job: Job, spec: JobSpec, anchors: Anchors | None = None
+) -> DataFrame:
+    """The whole job as a lazy frame: an ordinary one if it runs as one epoch, else a streaming one. With anchors,
+    subtasks stay on their hosts."""
     shipped = pickle.dumps(spec)
     frames = []
     if job.split_sources:
@@ -31,9 +35,13 @@ def level_frame(session: SparkSession, job: Job, spec: JobSpec) -> DataFrame:
     frame = reduce(DataFrame.union, frames)
     for index, stage in enumerate(spec.levels):
         if index > 0:
-            frame = frame.repartitionById(stage.parallelism, "target").mapInArrow(
-                level(spec.run_id, shipped, index), SCHEMA_DDL
+            width = stage.parallelism
+            received = (
+                frame.repartitionById(width, "target")
+                if anchors is None
+                else anchors.exchange(frame, width)
             )
+            frame = received.mapInArrow(level(spec.run_id, shipped, index), SCHEMA_DDL)
     return frame
 
 

@@ -20,10 +20,11 @@ from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.outputs import EpochRow, JobOutputs
 from millstream.runtime.run import JobRun
 from millstream.runtime.sources import SubtaskRanges
+from millstream.spark.anchor import Anchors
 from millstream.spark.failures import translate
 from millstream.spark.folding import run_fold
 from millstream.spark.levels import level_frame
-from millstream.spark.session import is_cluster, job_session
+from millstream.spark.session import has_executors, is_cluster, job_session
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
@@ -57,7 +58,7 @@ class SparkRun(JobRun):
         if self.job.one_epoch:
             self._run_once(level_frame(self._session, self.job, spec), driver, writers)
         else:
-            self._run_stream(level_frame(self._session, self.job, spec), spec, driver, writers)
+            self._run_stream(spec, driver, writers)
 
     def _translate(self, error: BaseException) -> BaseException:
         return translate(error)
@@ -97,8 +98,25 @@ class SparkRun(JobRun):
 
     # -- many epochs ------------------------------------------------------------------------------------
 
-    def _run_stream(
-        self, frame: DataFrame, spec: JobSpec, driver: EpochDriver, writers: SparkWriters
+    def _run_stream(self, spec: JobSpec, driver: EpochDriver, writers: SparkWriters) -> None:
+        # In one process there is nowhere else to run.
+        anchors = Anchors(self._session, spec) if has_executors(self._session) else None
+        try:
+            frame = level_frame(self._session, self.job, spec, anchors)
+            self._run_epochs(frame, anchors, spec, driver, writers)
+        finally:
+            if anchors is not None:
+                with contextlib.suppress(Exception):
+                    # The JVM may be what has failed.
+                    anchors.release()
+
+    def _run_epochs(
+        self,
+        frame: DataFrame,
+        anchors: Anchors | None,
+        spec: JobSpec,
+        driver: EpochDriver,
+        writers: SparkWriters,
     ) -> None:
         work_files = WorkFiles(spec, self.job.split_sources)
 
@@ -116,6 +134,8 @@ class SparkRun(JobRun):
             try:
                 if driver.epoch(run) is not Outcome.GO_ON:
                     self._ended.set()
+                elif anchors is not None:
+                    anchors.rebalance()
             except BaseException as error:
                 self._failure = error
                 # Never the error itself: Spark matches its text against a pattern that overflows Java's stack

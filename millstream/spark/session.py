@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
 
-__all__ = ["is_cluster", "job_session", "make_session"]
+__all__ = ["executor_count", "has_executors", "is_cluster", "job_session", "make_session"]
 
 _CONTEXT = {
     # A task whose Python worker dies is tried again, as it would be on a cluster.
@@ -34,6 +35,8 @@ _CONTEXT = {
     "spark.driver.memory": "1g",
     # About 40% off the time of a small task.
     "spark.python.unix.domain.socket.enabled": "true",
+    # A subtask runs where its state is, not where most of an epoch's input happens to come from.
+    "spark.shuffle.reduceLocality.enabled": "false",
 }
 
 # From the JVM's first moment on; spark.log.level comes too late for the messages of its start.
@@ -80,6 +83,20 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
 def is_cluster(session: SparkSession) -> bool:
     """True if workers may run on other hosts than the driver's."""
     return not str(session.sparkContext.master).startswith("local")
+
+
+def has_executors(session: SparkSession) -> bool:
+    """True if tasks run in executors beside the driver, here or elsewhere, so that they can move between them."""
+    master = str(session.sparkContext.master)
+    return master != "local" and not master.startswith("local[")
+
+
+def executor_count(session: SparkSession) -> int:
+    """How many executors there are right now."""
+    # PySpark itself only knows the number of cores, and calls a single one two.
+    context: Any = session.sparkContext._jsc.sc()
+    # The driver is in the list too.
+    return int(context.getExecutorMemoryStatus().size()) - 1
 
 
 def make_session(options: Mapping[str, str]) -> SparkSession:

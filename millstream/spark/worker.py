@@ -102,7 +102,9 @@ def source_level(
         epoch = job.first_epoch + number_of_batch
         for batch in batches:
             for number in batch.column(batch.num_columns - 1).to_pylist():
-                data = works[number] if works is not None else read_work(job, number_of_batch, number)
+                data = (
+                    works[number] if works is not None else read_work(job, number_of_batch, number)
+                )
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
                     task = LevelTask(job, 0, work.subtask, epoch, source=work.node)

@@ -32,8 +32,9 @@ from millstream.common.typeinfo import Types
 from millstream.common.types import Row, RowKind
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.number_seq import NumberSequenceSource
-from millstream.datastream import DataStream, KeyedStream
+from millstream.datastream import DataStream, KeyedStream, state
 from millstream.errors import MillstreamError
+from millstream.runtime import ttl
 from tests.support import environment, keeping
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.case"))
@@ -43,8 +44,15 @@ NAMES = {name: getattr(datastream, name) for name in datastream.__all__} | {
     "RowKind": RowKind,
     "Types": Types,
     "no_watermarks": WatermarkStrategy.no_watermarks(),
+    **{name: getattr(state, name) for name in state.__all__},
 }
-IN_SCOPE = [*range(36, 44), 45, 46, *range(52, 59)]
+IN_SCOPE = [*range(36, 47), *range(48, 59), 63]
+
+
+@pytest.fixture(autouse=True)
+def real_clock(monkeypatch):
+    """Cases about time-to-live set the clock; afterwards it is the real one again."""
+    monkeypatch.setattr(ttl, "now", ttl.now)
 
 
 class Case:

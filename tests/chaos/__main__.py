@@ -1,0 +1,5 @@
+import sys
+
+from tests.chaos.chaos import main
+
+sys.exit(main())

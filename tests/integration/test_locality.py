@@ -1,0 +1,265 @@
+"""On a cluster a subtask stays on its host, and only what a lost host held is loaded again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from millstream.spark.anchor import partition_of, row_ids
+from tests.integration.processes import (
+    MARK,
+    MILLSTREAM,
+    QUICK_JAVA,
+    Program,
+    eventually,
+    marked,
+    quick_environment,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+PARALLELISM, KEYS, EPOCHS = 3, 30, 60
+# From here on every executor has joined; in the middle of the last of these epochs a host is lost.
+STEADY, LOSS = 20, 40
+# An epoch has one record of each key.
+RECORDS = KEYS * EPOCHS
+
+SERVE = """
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.integration import clusters
+
+clusters._WORKERS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+try:
+    clusters._serve(Path(sys.argv[1]))
+finally:
+    os.killpg(0, signal.SIGKILL)
+"""
+
+JOB = f"""
+import os
+import sys
+import time
+from pathlib import Path
+
+from millstream.common import Configuration, Types, WatermarkStrategy
+from millstream.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
+from millstream.datastream.connectors.datagen import DataGeneratorSource
+from millstream.datastream.state import ValueStateDescriptor
+
+LOSS = Path(sys.argv[1])
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        # A worker's parent is the daemon of its executor.
+        self.here = context.get_index_of_this_subtask(), os.getppid()
+
+    def process_element(self, value, ctx):
+        key, number = value
+        if number == {LOSS * KEYS + KEYS // 2} and not LOSS.exists():
+            LOSS.with_suffix(".new").write_text(str(os.getppid()))
+            LOSS.with_suffix(".new").rename(LOSS)
+            time.sleep(60)
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield (key, count, *self.here)
+
+
+class Where(MapFunction):
+    def open(self, context):
+        self.here = context.get_index_of_this_subtask(), os.getppid()
+
+    def map(self, value):
+        return " ".join(map(str, ("sum", *value, *self.here)))
+
+
+config = Configuration.from_dict({{
+    "millstream.epoch.records": "{KEYS}",
+    "execution.checkpointing.dir": sys.argv[2],
+    "state.backend.type": "hashmap",
+}})
+env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism({PARALLELISM})
+numbers = DataGeneratorSource(lambda n: (n % {KEYS}, n), {RECORDS})
+stream = env.from_source(numbers, WatermarkStrategy.no_watermarks(), "numbers")
+counts = stream.key_by(lambda record: record[0]).process(Count())
+counts.map(lambda record: " ".join(map(str, ("count", *record)))).print()
+counts.map(lambda record: (record[0], 1)).key_by(lambda record: record[0]).sum(1).map(Where()).print()
+
+client = env.execute_async("staying")
+result = client.get_job_execution_result()
+while not result.done():
+    metrics = client.get_metrics()
+    print("loads", metrics.epoch, metrics.state_loads, flush=True)
+    time.sleep(0.02)
+result.result()
+print("loads", client.get_metrics().epoch, client.get_metrics().state_loads)
+"""
+
+Places = dict[tuple[str, int], dict[int, int]]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ids=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50), width=st.integers(1, 500))
+def test_ids_are_hashed_as_spark_does(spark: SparkSession, ids: list[int], width: int) -> None:
+    numbers = ", ".join(map(str, [*ids, *row_ids(width)]))
+    found = spark.sql(f"select explode(array({numbers})) as id").select(
+        sf.pmod(sf.hash("id"), sf.lit(width)).alias("partition")
+    )
+    partitions = [row.partition for row in found.collect()]
+    assert partitions == [*(partition_of(one, width) for one in ids), *range(width)]
+
+
+@contextlib.contextmanager
+def three_workers(folder: Path, mark: str) -> Iterator[str]:
+    """A cluster whose workers are hosts of their own, as far as Spark can tell; its URL."""
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=quick_environment(**{MARK: mark}),
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert cluster.stdout is not None
+        yield cluster.stdout.readline().strip()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(cluster.pid, signal.SIGKILL)
+        cluster.communicate()
+
+
+def parents() -> dict[int, int]:
+    """The parent of every process."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit():
+                # The command's name may hold anything but ends with the last parenthesis.
+                found[int(entry.name)] = int(
+                    (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+    return found
+
+
+def kill_host(daemon: int) -> None:
+    """Kill the Spark worker that has started the executor of this Python daemon, and all that is below it."""
+    parent = parents()
+    lost = {parent[parent[daemon]]}
+    while more := {pid for pid, of in parent.items() if of in lost} - lost:
+        lost |= more
+    for pid in sorted(lost):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """What the job prints; one of its hosts is lost on the way."""
+    folder = tmp_path_factory.mktemp("locality")
+    job, loss = folder / "job.py", folder / "loss"
+    job.write_text(JOB)
+    mark = uuid.uuid4().hex
+    with three_workers(folder, mark) as url:
+        assert url, {log.name: log.read_text()[-2000:] for log in folder.glob("*.log")}
+        options = {
+            "spark.master": url,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.pyspark.python": sys.executable,
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
+        }
+        command = [*MILLSTREAM, "run", *(f"-D{key}={value}" for key, value in options.items())]
+        arguments = [str(job), str(loss), str(folder / "checkpoints")]
+        with Program([*command, *arguments], folder) as driver:
+            gone = driver.process.poll
+            eventually(lambda: loss.exists() or gone() is not None, 100)
+            assert loss.exists(), driver.errors
+            kill_host(int(loss.read_text()))
+            assert driver.end(100) == 0, driver.errors
+            driver.assert_gone()
+            yield [*driver.lines, f"lost {loss.read_text()}"]
+    assert eventually(lambda: not marked(mark), 30), marked(mark)
+
+
+def records(printed: list[str], kind: str) -> list[list[int]]:
+    """The numbers of all lines of a kind."""
+    found = []
+    for line in printed:
+        name, *numbers = line.rpartition("> ")[2].split()
+        if name == kind:
+            found.append([int(number) for number in numbers])
+    return found
+
+
+def places(printed: list[str]) -> Places:
+    """For each operator and subtask, the executor of each epoch."""
+    found: Places = defaultdict(dict)
+    for kind in ("count", "sum"):
+        for _, count, subtask, executor in records(printed, kind):
+            assert found[kind, subtask].setdefault(count - 1, executor) == executor
+    return found
+
+
+def loads(printed: list[str]) -> dict[int, int]:
+    """The state files that had been loaded at the end of each epoch that was seen."""
+    return {epoch: count for epoch, count in records(printed, "loads")}
+
+
+@pytest.mark.parametrize("kind", ["count", "sum"])
+def test_results_are_exact(printed: list[str], kind: str) -> None:
+    counts: dict[int, list[int]] = defaultdict(list)
+    for key, count, *_ in records(printed, kind):
+        counts[key].append(count)
+    assert counts == {key: list(range(1, EPOCHS + 1)) for key in range(KEYS)}
+
+
+def test_a_subtask_stays_on_its_host(printed: list[str]) -> None:
+    by_subtask: dict[int, set[int]] = defaultdict(set)
+    for (_, subtask), executors in places(printed).items():
+        # Both operators of a subtask are on the same host.
+        by_subtask[subtask] |= {executors[epoch] for epoch in range(STEADY, LOSS)}
+    assert sorted(map(len, by_subtask.values())) == [1] * PARALLELISM, by_subtask
+    # And no two subtasks share one.
+    assert len(set.union(*by_subtask.values())) == PARALLELISM, by_subtask
+
+
+def test_nothing_is_loaded_again_in_steady_state(printed: list[str]) -> None:
+    seen = [count for epoch, count in loads(printed).items() if STEADY <= epoch < LOSS]
+    assert len(seen) > (LOSS - STEADY) // 2
+    assert len(set(seen)) == 1, seen
+
+
+def test_only_what_a_lost_host_held_is_loaded_again(printed: list[str]) -> None:
+    [[lost]] = records(printed, "lost")
+    for of, executors in places(printed).items():
+        before = executors[LOSS - 1]
+        # Where an epoch is run twice, a subtask may have its first try elsewhere; after that all is quiet.
+        after = {executors[epoch] for epoch in range(LOSS + 4, EPOCHS)}
+        assert len(after) == 1, (of, after)
+        assert (after == {before}) == (before != lost), (of, before, after, lost)
+    seen = loads(printed)
+    before, *rest = (count for epoch, count in seen.items() if epoch >= LOSS - 1)
+    settled = {count for epoch, count in seen.items() if epoch >= LOSS + 4}
+    assert len(settled) == 1, seen
+    # Two operators lived there; what each has to load is one chain, kept short by folding.
+    assert before < settled.pop() <= before + 2 * 2 * 30, (before, rest)
