@@ -10,7 +10,7 @@ SETUP_LOG := $(VENV)/setup.log
 
 # Folders in which no test starts Spark, and the one in which tests do. Those not there yet are left out.
 UNIT_TESTS := $(wildcard tests/unit tests/properties tests/conformance tests/inprocess tests/simulation tests/compat)
-SPARK_TESTS := $(wildcard tests/integration)
+SPARK_TESTS := $(wildcard tests/integration tests/chaos)
 PYTEST_ARGS ?=
 BENCH ?= benchmarks/keyed_count.py
 BENCH_ARGS ?=
@@ -41,8 +41,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## count hashtags: the first example
-	@$(with_java) $(BIN)/python examples/hashtag_count.py
+demo: $(STAMP) ## the word counter that survives a kill at any moment
+	@$(with_java) $(BIN)/python examples/fault_tolerant_word_count.py
 
 .PHONY: test
 test: ## all tests: first those without Spark, then those with
@@ -58,6 +58,10 @@ test-unit: $(STAMP) ## tests and docstring examples that need no Spark
 test-spark: $(STAMP) ## tests on a local Spark
 	$(if $(SPARK_TESTS),$(with_java) $(BIN)/python -m pytest $(SPARK_TESTS) $(PYTEST_ARGS),\
 	    @echo "no tests/integration folder: nothing to run on Spark")
+
+.PHONY: chaos
+chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=...)
+	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) $(CHAOS_ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## style, types, architecture, module sizes

@@ -126,7 +126,11 @@ def _parents(stores: Iterable[StoreState], root: str) -> list[Parent]:
             )
             several = [own]
         else:
-            several = store.parents
+            # Their files are relative to where the checkpoint was found, if not elsewhere already.
+            several = [
+                msgspec.structs.replace(parent, root=parent.root or root)
+                for parent in store.parents
+            ]
         for parent in several:
             key = (parent.root, parent.subtask, parent.parallelism, tuple(parent.operators))
             found[key] = parent

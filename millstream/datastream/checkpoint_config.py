@@ -8,6 +8,9 @@ from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.common.time import parse_duration
 from millstream.datastream.checkpointing_mode import CheckpointingMode
+from millstream.datastream.externalized_checkpoint_retention import (
+    ExternalizedCheckpointRetention,
+)
 from millstream.errors import InvalidArgument
 
 __all__ = ["CheckpointConfig"]
@@ -83,6 +86,18 @@ class CheckpointConfig:
     def set_tolerable_checkpoint_failure_number(self, number: int) -> CheckpointConfig:
         """Set that number."""
         return self._set(options.CHECKPOINTING_TOLERABLE_FAILURES.key, str(number))
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """What becomes of the checkpoints when the job is cancelled."""
+        return ExternalizedCheckpointRetention(
+            options.get(self._configuration, options.CHECKPOINTING_RETENTION)
+        )
+
+    def set_externalized_checkpoint_retention(
+        self, retention: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Choose it."""
+        return self._set(options.CHECKPOINTING_RETENTION.key, retention.value)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """Stored only: an epoch's border is aligned by construction."""

@@ -171,6 +171,16 @@ class StreamExecutionEnvironment:
         """What checkpoints guarantee."""
         return self.get_checkpoint_config().get_checkpointing_mode()
 
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """The folder of savepoints that are not given one."""
+        self._configuration.set_string(options.SAVEPOINT_DIRECTORY.key, directory)
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """That folder."""
+        value: str | None = options.get(self._configuration, options.SAVEPOINT_DIRECTORY)
+        return value
+
     def add_python_file(self, file_path: str) -> None:
         """Ship a Python file, package folder or zip to the workers."""
         self._append_list(options.PYTHON_FILES.key, str(Path(file_path).absolute()))

@@ -6,6 +6,7 @@ until that says that the job has ended, with a function that runs an epoch's tas
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -15,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from millstream.checkpoint import coordinator as c
-from millstream.checkpoint.manifest import encode_manifest, write_manifest
+from millstream.checkpoint.manifest import Manifest, encode_manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import JobLocked, StateError
 from millstream.runtime.control import TaskReport
@@ -93,24 +94,26 @@ class EpochDriver:
         self._folded.clear()
         manifest = start.manifest
         self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
-        self.planner.rewind(None if manifest is None else self._after_intent(manifest.offsets))
+        self.planner.rewind(self._after_intent(manifest))
         self.ended = manifest is not None and manifest.ended
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
-        self._restoring = start.restored
+        # If that epoch fails it is tried again: stores that have not been rewritten would stay behind.
+        self._restoring = self._restoring or start.restored
         return self._job.spec(
             self.folder.storage.root,
             job_id=job_id,
             durable=self.folder.durable,
             first_epoch=start.first_epoch,
             base_epoch=None if manifest is None else manifest.epoch,
-            restored=start.restored,
+            restored=self._restoring,
         )
 
-    def _after_intent(self, offsets: c.Offsets) -> c.Offsets:
+    def _after_intent(self, manifest: Manifest | None) -> c.Offsets | None:
         """At-most-once: what was about to be read when the driver was lost is not read again."""
+        offsets, since = (None, 0) if manifest is None else (manifest.offsets, manifest.epoch)
         if self._job.settings.mode != "AT_MOST_ONCE":
             return offsets
-        return self.savepoints.read_intent() or offsets
+        return self.savepoints.read_intent(since) or offsets
 
     def epoch(self, run: RunTasks) -> Outcome:
         """One epoch, steps 1 to 9 of the coordinator."""
@@ -122,11 +125,12 @@ class EpochDriver:
                 self._coordinator.fold_failed(store)
             else:
                 self._coordinator.handle(c.Folded(store, file))
-        if self._serve_savepoints():
-            return Outcome.STOPPED
-        outcome = self._carry_out(self._coordinator.handle(c.Next()), run)
-        if outcome is None:
-            return Outcome.GO_ON if not self._cancelled.is_set() else Outcome.STOPPED
+        outcome = None
+        while outcome is None:
+            # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
+            if self._serve_savepoints() or self._cancelled.is_set():
+                return Outcome.STOPPED
+            outcome = self._carry_out(self._coordinator.handle(c.Next()), run)
         if outcome.ended and not self._draining:
             return Outcome.ENDED
         return Outcome.STOPPED if self._draining and self._serve_savepoints() else Outcome.GO_ON
@@ -148,8 +152,9 @@ class EpochDriver:
         match command:
             case c.Plan():
                 return self._plan()
-            case c.Intend(epoch=_, offsets=offsets):
-                self.savepoints.write_intent(offsets)
+            case c.Intend(epoch=epoch, offsets=offsets):
+                self.folder.check_lease()
+                self.savepoints.write_intent(epoch, offsets)
                 return c.Intended()
             case c.Run(epoch=epoch):
                 return self._run(epoch, run)
@@ -165,6 +170,8 @@ class EpochDriver:
                 self.metrics.checkpoint(manifest, len(encode_manifest(manifest)))
                 return c.Published()
             case c.Commit(epoch=epoch, committables=committables):
+                # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
+                self.folder.check_lease()
                 self.outputs.commit(epoch, committables)
                 reached("after commit")
                 return c.Committed()
@@ -172,6 +179,7 @@ class EpochDriver:
                 for row in self._rows:
                     self.outputs.deliver(row)
                 self._rows = []
+                self._restoring = False
                 self.planner.done()
                 return c.Delivered()
             case c.Save():
@@ -188,7 +196,6 @@ class EpochDriver:
 
     def _plan(self) -> c.Event | None:
         if self._restoring:
-            self._restoring = False
             self._work = self.planner.nothing()
         elif self.savepoints.wants_drain and not self._draining:
             self._draining = True
@@ -231,6 +238,7 @@ class EpochDriver:
         try:
             self.folder.remove(epochs, files)
             if self._coordinator.epoch % _SWEEP_EVERY == _SWEEP_EVERY - 1:
+                self.folder.check_lease()
                 self.folder.sweep(self._coordinator.needed(), before=self._coordinator.epoch)
         except OSError as error:
             # What stays is removed at the next start.
@@ -248,10 +256,17 @@ class EpochDriver:
         manifest = self._coordinator.manifest
         if manifest is None or (self.savepoints.wants_drain and not self._draining):
             return False
+        if self.savepoints.waiting:
+            # Who starts from the savepoint must not repeat what a driver that took over has done since.
+            self.folder.check_lease()
         return self.savepoints.serve(manifest, self._coordinator)
 
     def may_fall_back(self, error: BaseException) -> bool:
         """After a failure: True if it was a damaged file and an older checkpoint stands in."""
+        # Who has lost the lease finds files gone, and must not remove those of another. Any other trouble with the
+        # lease's file is no reason to give up.
+        with contextlib.suppress(OSError):
+            self.folder.check_lease()
         if not isinstance(error, StateError) or error.code != "STATE_DAMAGED":
             return False
         return self.folder.fall_back(error, exactly_once=self.outputs.exactly_once)

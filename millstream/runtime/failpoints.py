@@ -52,7 +52,7 @@ def role(name: str) -> None:
 def _count() -> None:
     global _left
     _left -= 1
-    if _left == 0 and _first():
+    if _left <= 0 and _first():
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -32,12 +32,15 @@ from millstream.checkpoint.manifest import (
 from millstream.checkpoint.restore import check_fits, fits_as_is, restored_manifest
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
-from millstream.errors import StateError, StateNotFound
+from millstream.errors import JobLocked, StateError, StateNotFound
 from millstream.runtime.job import Job
 
-__all__ = ["JobFolder", "Start", "job_folder_name"]
+__all__ = ["INTENT", "JobFolder", "Start", "job_folder_name"]
 
 _log = logging.getLogger("millstream.job")
+
+# What an epoch under AT_MOST_ONCE is going to read.
+INTENT = "intent.json"
 
 
 def job_folder_name(job_name: str) -> str:
@@ -93,16 +96,25 @@ class JobFolder:
         if self.lease is not None:
             self.lease.check()
 
+    def _is_held(self) -> bool:
+        try:
+            self.check_lease()
+        except JobLocked:
+            return False
+        return True
+
     # -- where to start -----------------------------------------------------------------------------------
 
     def start(self, *, exactly_once: bool) -> Start:
         """The checkpoint to go on from. The first time, what the user asked for; after a failure, the last one."""
+        # What no checkpoint names is removed here: it must not be what another driver is writing.
+        self.check_lease()
         settings, again = self._job.settings, self._started
         epochs = list_epochs(self.storage)
         if not again and settings.recovery_path is not None:
             start = self._from_path(settings.recovery_path, epochs)
         else:
-            if not again and settings.resume == "never" and epochs:
+            if not again and settings.resume == "never":
                 self._remove_all(epochs)
                 epochs = []
             start = self._from_latest(epochs, again=again, exactly_once=exactly_once)
@@ -118,6 +130,8 @@ class JobFolder:
         begin = restored_manifest(manifest, layout, epoch=epoch, root=storage.root)
         # They belong to the job that was saved, which has committed them, or will.
         begin = msgspec.structs.replace(begin, committables={})
+        # It speaks of the job that was here before.
+        self.storage.delete(INTENT)
         write_manifest(self.storage, begin)
         _log.info("starting from %s (checkpoint %d)", shown(path), manifest.epoch)
         return Start(begin, self._kept([*epochs, epoch]), restored=True)
@@ -240,13 +254,14 @@ class JobFolder:
         for epoch in epochs:
             self.storage.delete_tree(f"chk-{epoch}")
         self.storage.delete_tree("shared")
+        self.storage.delete(INTENT)
 
     def close(self, *, finished: bool, cancelled: bool) -> None:
         """The job is over. The checkpoints of a finished job go; those of one that was cancelled stay, unless the
         configuration says otherwise; those of a failed job stay."""
         if self.durable:
             drop = self._job.settings.retention == "DELETE_ON_CANCELLATION"
-            if finished or (cancelled and drop):
+            if (finished or (cancelled and drop)) and self._is_held():
                 self._remove_all(list_epochs(self.storage))
         if self.lease is not None:
             self.lease.release()

@@ -146,7 +146,7 @@ def current_environment(folder: Path, known: Environment | None) -> Environment 
 def new_environment(folder: Path) -> Environment:
     """An empty generation that nobody else knows of."""
     path = folder / f"g-{secrets.token_hex(8)}"
-    path.mkdir(mode=0o700, parents=True)
+    _make_folder(path)
     return _shared(path, create=True)
 
 
@@ -167,7 +167,7 @@ class JobFolder:
 
     def __init__(self, folder: Path, state_dir: str) -> None:
         self.path = folder
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(folder.parent)
         for other in folder.parent.iterdir():
             if other.name != folder.name:
                 _remove_unused(other)
@@ -190,8 +190,15 @@ class JobFolder:
     def store(self, name: str) -> Path:
         """The folder of one store."""
         path = self.path / name
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(path)
         return path
+
+
+def _make_folder(path: Path) -> None:
+    # Not `mkdir(parents=True)`: that gives the parents the permissions of the umask.
+    if not path.is_dir():
+        _make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _own_temporary_folder() -> str:

@@ -9,7 +9,7 @@ and its changes are in its own memory and file.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from millstream.runtime.lmdb_write import Entry, TableWriter
 from millstream.runtime.state import Table
 from millstream.runtime.state_backend import Backend, Parts
 from millstream.runtime.state_codec import PICKLED, ValueCodec
-from millstream.runtime.text import store_folder
+from millstream.runtime.store import store_folder
 
 if TYPE_CHECKING:
     from millstream.runtime.job import JobSpec
@@ -58,7 +58,7 @@ class LmdbBackend(Backend):
     lazy = True
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(self.table)
+        super().__init__()
         self._folder = folder
         self._env: Environment | None = None
         # Made by this process and not known to others yet.
@@ -87,29 +87,32 @@ class LmdbBackend(Backend):
 
     # -- moving on --------------------------------------------------------------------------------------
 
-    def begin(self, operators: Iterable[str]) -> str | None:
+    def begin(self, operators: Iterable[str]) -> None:
         self.finish()
         self._operators = sorted(operators)
         env = current_environment(self._folder, None if self._fresh else self._env)
         if env is None:
             self.renew()
-            return self.marker
+            return
         self._env, self._fresh = env, False
         with env.env.begin() as txn:
             self.marker = self._look(txn)
         if self._catalog.operators != self._operators:
             self.marker = _FOREIGN
-        return self.marker
 
     def _look(self, txn: Any) -> str | None:
         data = txn.get(_CATALOG, b"")
         if data != self._catalog_bytes:
-            self._catalog = msgspec.json.decode(data, type=Catalog) if data else Catalog([])
+            self._catalog = (
+                msgspec.json.decode(data, type=Catalog) if data else Catalog(self._operators)
+            )
             self._catalog_bytes = data
         marker = txn.get(_MARKER)
         return None if marker is None else marker.decode()
 
     def renew(self) -> None:
+        if self._fresh and self.marker is None and self._env is not None:
+            return
         self._discard_fresh()
         self._env, self._fresh = new_environment(self._folder), True
         self.marker = None
@@ -127,6 +130,10 @@ class LmdbBackend(Backend):
             self._write = txn
             try:
                 yield txn
+            except BaseException:
+                # The transaction is undone; what was noted of its tables must be too.
+                self._catalog_bytes = b"?"
+                raise
             finally:
                 self._write = None
 
@@ -159,15 +166,11 @@ class LmdbBackend(Backend):
         try:
             with self._writing(2 * size) as txn:
                 if self._look(txn) == self.marker:
-                    if self._fresh:
-                        self._catalog.operators = self._operators
                     yield True
                     self._set(txn, name)
                 else:
                     yield False
         except BaseException:
-            # The transaction is undone; what was noted of its tables must be too.
-            self._catalog_bytes = b"?"
             self._discard_fresh()
             raise
 
@@ -182,7 +185,7 @@ class LmdbBackend(Backend):
 
     # -- an epoch ---------------------------------------------------------------------------------------
 
-    def ready(self, tables: Iterable[Table], targets: Iterable[str | None]) -> bool:
+    def ready(self, tables: Iterable[Table], targets: Container[str | None]) -> bool:
         assert self._env is not None
         self._read = self._env.env.begin()
         self.marker = self._look(self._read)

@@ -20,14 +20,13 @@ from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError
 from millstream.runtime.failpoints import reached
-from millstream.runtime.job_folder import JobFolder
+from millstream.runtime.job_folder import INTENT, JobFolder
 
 __all__ = ["ControlAnswer", "ControlRequest", "SavepointRequests"]
 
 _log = logging.getLogger("millstream.job")
 
 _POLL = 0.25
-_INTENT = "intent.json"
 
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +42,13 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str | None = None
     error: str | None = None
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an epoch is going to read."""
+
+    epoch: int
+    offsets: Offsets
 
 
 class _Request:
@@ -191,13 +197,15 @@ class SavepointRequests:
 
     # -- at-most-once ------------------------------------------------------------------------------------------
 
-    def write_intent(self, offsets: Offsets) -> None:
+    def write_intent(self, epoch: int, offsets: Offsets) -> None:
         """The ranges up to here are about to be read."""
-        self._folder.storage.write(_INTENT, msgspec.json.encode(offsets))
+        intent = Intent(epoch=epoch, offsets=offsets)
+        self._folder.storage.write(INTENT, msgspec.json.encode(intent))
 
-    def read_intent(self) -> Offsets | None:
-        """What was about to be read when the driver was lost."""
+    def read_intent(self, since: int) -> Offsets | None:
+        """What was about to be read when the driver was lost, if that was not before checkpoint `since`."""
         try:
-            return msgspec.json.decode(self._folder.storage.read(_INTENT), type=Offsets)
+            intent = msgspec.json.decode(self._folder.storage.read(INTENT), type=Intent)
         except FileNotFoundError:
             return None
+        return intent.offsets if intent.epoch >= since else None

@@ -137,6 +137,11 @@ class Table(ABC):
     def keys(self) -> Iterator[Any]:
         """All keys, changes included."""
 
+    def walk(self) -> Iterator[Any]:
+        """The keys, for a search that goes on over several epochs while keys come and go."""
+        # A list, because removing changes what is gone through.
+        return iter(list(self.keys()))
+
     def delta(self) -> Iterator[tuple[str, Entries]]:
         """The changes as blocks of a file."""
         changes = self.changes

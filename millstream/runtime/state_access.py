@@ -58,7 +58,7 @@ class InitializationContext(FunctionInitializationContext):
 def table_maker(job: JobSpec, owner: str) -> Callable[..., Table]:
     """What makes the tables of a store, by the job's backend."""
     if job.backend == "lmdb":
-        from millstream.runtime.lmdb_table import LmdbStore
+        from millstream.runtime.lmdb_store import LmdbStore
 
         return LmdbStore(job, owner).table
     return make_hash_table

@@ -7,11 +7,12 @@ both where other processes find them, and some of the work may have been done by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from millstream.checkpoint.statefile import TableInfo
-from millstream.runtime.state import Convert, Entries, Table
+from millstream.runtime.state import Entries, Table, make_hash_table
+from millstream.runtime.state_codec import PICKLED, ValueCodec
 
 __all__ = ["Backend", "MakeTable", "backend_of"]
 
@@ -31,41 +32,47 @@ class Backend:
     lazy = False
     """True if values are kept as the files have them and converted when they are read."""
 
-    def __init__(self, make_table: MakeTable) -> None:
+    def __init__(self, make_table: MakeTable = make_hash_table) -> None:
         self._make_table = make_table
-        self._marker: str | None = None
+        # The file that the tables are at; None if there is nothing at all.
+        self.marker: str | None = None
         self._infos: dict[str, list[TableInfo]] = {}
+
+    def table(
+        self, name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
+    ) -> Table:
+        """A table of this backend."""
+        return self._make_table(name, kind, codec, ttl=ttl)
 
     def make_table(self, info: TableInfo) -> Table:
         """A table that came with the files and that the program has not asked for yet."""
-        table = self._make_table(info.name, info.kind, ttl=info.ttl)
+        table = self.table(info.name, info.kind, ttl=info.ttl)
         table.found = info
         return table
 
-    def begin(self, operators: Iterable[str]) -> str | None:
-        """The marker; None if there is nothing at all."""
-        return self._marker
+    def begin(self, operators: Iterable[str]) -> None:
+        """Look where the tables are."""
 
     def fold(self, tables: Iterable[Table], name: str, place: Mapping[str, int]) -> None:
         """The changes of the tables are those of a file of the chain: make them part of what is read."""
-        self._marker = _BROKEN
+        self.marker = _BROKEN
         for table in tables:
             table.fold()
             if table.found is None:
                 self._infos[table.name] = [table.info]
-        self._marker = name
+        self.marker = name
 
     def renew(self) -> None:
         """Begin with nothing."""
-        self._marker = None
+        self.marker = None
         self._infos.clear()
 
     @contextmanager
     def applying(self, name: str, size: int, place: Mapping[str, int]) -> Iterator[bool]:
         """Around putting a file into the tables; gives False if another process has done it."""
-        self._marker = _BROKEN
+        self.marker = _BROKEN
         yield True
-        self._marker = name
+        self.marker = name
 
     def source(self, table: Table, info: TableInfo) -> None:
         """What is applied to the table next is written in this way."""
@@ -81,8 +88,8 @@ class Backend:
         """The tables that are here without this process having read them from a file."""
         return ()
 
-    def ready(self, tables: Iterable[Table], target: str | None) -> bool:
-        """The tables are at the target and can be read; False if another process has moved them on meanwhile."""
+    def ready(self, tables: Iterable[Table], targets: Container[str | None]) -> bool:
+        """The tables are at one of these and can be read; False if another process has moved them on meanwhile."""
         return True
 
     def parts(self, table: Table) -> Parts:

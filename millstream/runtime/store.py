@@ -1,15 +1,19 @@
-"""The state of one vertex's subtask in this process: its tables, and the files they come from and go to.
+"""The state of one vertex's subtask: its tables, and the files they come from and go to.
 
-`_applied` is the file whose content the tables hold; `_pending` is the file this process wrote last, whose content is
-the tables with their changes folded in. Opening a version reads only the files that this process does not have.
+The backend's marker is the file whose content the tables hold; `_pending` is the file this process wrote last, whose
+content is the tables with their changes folded in. Opening a version reads only the files that are not there yet.
 """
 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from millstream.checkpoint.manifest import Parent, StoreState
 from millstream.checkpoint.statefile import (
@@ -27,6 +31,7 @@ from millstream.runtime.failpoints import reached
 from millstream.runtime.keys import key_group, subtask_range
 from millstream.runtime.operator_state import OperatorState, redistribute
 from millstream.runtime.state import Convert, Table, make_hash_table
+from millstream.runtime.state_backend import Backend, MakeTable, Parts, backend_of
 from millstream.runtime.state_codec import PICKLED, SchemaMismatch, ValueCodec
 
 __all__ = ["StateStore", "extend_chain", "needs_folding", "store_folder"]
@@ -36,8 +41,10 @@ _MAX_NAME = 120
 # A chain is folded when it is this long, or when its changes have grown to so many times the full file.
 _MAX_CHAIN = 24
 _MAX_GROWTH = 4
-
-MakeTable = Callable[..., Table]
+# A chain with more bytes than this is folded on disk.
+_FOLD_IN_MEMORY = 64 << 20
+# How often a version is reached for while other processes move the tables on; then they are made anew.
+_TURNS = 3
 
 
 class StateStore:
@@ -54,18 +61,24 @@ class StateStore:
         self._storage = storage
         self.owner = owner
         self.operators = frozenset(operators)
-        self._make_table = make_table
+        self._backend = backend_of(make_table)
         self.tables: dict[str, Table] = {}
         self.operator_state = OperatorState()
         # What the program has asked for, by operator and state, in the words of its descriptors.
         self.registered: dict[str, dict[str, dict[str, Any]]] = {}
         # States with time-to-live, to be searched at the end of every epoch.
         self.expiring: list[Any] = []
-        self._applied: str | None = None
         self._pending: str | None = None
+        # The pending file was written anew because the program has changed a state's type.
+        self._retyped = False
         self._version: StoreState | None = None
+        # Whether opening has read the operator state, and at which file it was read last.
+        self._restored = False
+        self._operators_at = ""
         self.attempt = ""
+        # Files read by the last `open`, and how often everything had to be read.
         self.loads = 0
+        self.rebuilds = 0
 
     # -- tables ---------------------------------------------------------------------------------------
 
@@ -75,7 +88,7 @@ class StateStore:
         """The table of a state, the same object each time."""
         known = self.tables.get(name)
         if known is None:
-            table = self._make_table(name, kind, codec, ttl=ttl)
+            table = self._backend.table(name, kind, codec, ttl=ttl)
             self.tables[name] = table
             return table
         if known.found is not None:
@@ -86,12 +99,35 @@ class StateStore:
     def _claim(self, table: Table, kind: str, codec: ValueCodec, ttl: bool) -> None:
         found = table.found
         assert found is not None
-        blocks = list(table.full())
+        blocks: list[tuple[TableInfo, list[Any]]] = []
+        if not self._backend.lazy:
+            for key, part in self._of_name(table.name):
+                assert part.found is not None
+                blocks.append((part.found, list(part.full())))
+                if part is not table:
+                    del self.tables[key]
         table.reset()
         table.kind, table.codec, table.ttl, table.found = kind, codec, ttl, None
-        decode = self._decoder(table, found)
-        for block_kind, entries in blocks:
-            table.apply(block_kind, entries, decode)
+        for info in self._backend.infos(table.name):
+            self._decoder(table, info)
+        for info, entries_of in blocks:
+            decode = self._decoder(table, info)
+            for block_kind, entries in entries_of:
+                table.apply(block_kind, entries, decode)
+
+    def _of_name(self, name: str) -> list[tuple[str, Table]]:
+        """A table that nobody has asked for. There are several of a name if its parts were written differently."""
+        return [(key, table) for key, table in self.tables.items() if table.name == name]
+
+    def _unclaimed(self, info: TableInfo) -> Table:
+        """Where to put the values of a table that nobody has asked for."""
+        for _, table in self._of_name(info.name):
+            if table.found in (None, info) or self._backend.lazy:
+                return table
+        table = self._backend.make_table(info)
+        number = len(self._of_name(info.name))
+        self.tables[f"{info.name}\0{number}" if number else info.name] = table
+        return table
 
     def _decoder(self, table: Table, found: TableInfo) -> Convert | None:
         if table.found is not None:
@@ -129,50 +165,114 @@ class StateStore:
         """Bring the tables to a version; None is no state at all."""
         reached("state open")
         chain: Sequence[StateFile] = version.chain if version is not None else []
-        names = [file.name for file in chain]
         # A folded file stands for those it covers.
         place = {file.covers: n for n, file in enumerate(chain) if file.covers}
-        place |= {name: n for n, name in enumerate(names)}
-        if self._pending in place:
+        place |= {file.name: n for n, file in enumerate(chain)}
+        targets: set[str | None] = {name for name, n in place.items() if n == len(chain) - 1}
+        if not chain:
+            base = _base_name(version)
+            place |= {} if base is None else {base: -1}
+            targets = {base}
+        self.loads = 0
+        self._restored = False
+        for turn in range(_TURNS + 1):
+            if self._reach(version, chain, place, targets, anew=turn == _TURNS):
+                break
+        for info in self._backend.found():
+            if info.name not in self.tables and info.name.rpartition("/")[0] in self.operators:
+                self._unclaimed(info)
+        if self._backend.lazy:
             for table in self.tables.values():
-                table.fold()
-            self._applied = self._pending
+                for info in self._backend.infos(table.name):
+                    self._decoder(table, info)
+        if (
+            not self._restored
+            and not self.is_current(version)
+            and (self.operator_state.in_use or self._backend.shared)
+        ):
+            self._reload_operator_state(version)
+        self._operators_at = chain[-1].name if chain else ""
+        self._version = version
+
+    def _reach(
+        self,
+        version: StoreState | None,
+        chain: Sequence[StateFile],
+        place: dict[str, int],
+        targets: set[str | None],
+        *,
+        anew: bool,
+    ) -> bool:
+        backend = self._backend
+        backend.begin(self.operators)
+        # Values of a type that has changed are read again in their new form, where they are kept as they are written.
+        if self._pending in place and not (self._retyped and backend.lazy):
+            backend.fold(self.tables.values(), self._pending, place)
         # If another attempt won, its changes are in its file, and ours are nothing.
         for table in self.tables.values():
             table.changes.clear()
         self._pending = None
-        self.loads = 0
         missing = chain
-        if self._applied in place:
-            missing = chain[place[self._applied] + 1 :]
-        elif self._applied is not None or chain or (version is not None and version.parents):
+        marker = backend.marker
+        if marker in place and not anew:
+            missing = chain[place[marker] + 1 :]
+        elif marker is not None or place:
             self._forget()
+            if place:
+                self.rebuilds += 1
             self._begin(version)
         for file in missing:
-            self._apply_file(self._storage, file, self._keep_all)
-            self._applied = file.name
-            self.loads += 1
-        if chain and self.operator_state.in_use and not self.is_current(version):
-            self._reload_operator_state(chain)
-        self._version = version
+            with backend.applying(file.name, file.size, place) as wanted:
+                if wanted:
+                    self._apply_file(self._storage, file, self._keep_all)
+                    self.loads += 1
+        return backend.ready(self.tables.values(), targets)
 
-    def _reload_operator_state(self, chain: Sequence[StateFile]) -> None:
-        """An attempt of this process that did not win may have changed it, so what is here counts for nothing."""
-        for file in reversed(chain):
-            for info, _, states in read_file(self._storage, file):
-                if info is None:
-                    self.operator_state.restore(states)
-                    return
-                # Operator state comes first in a file, or not at all.
-                break
+    def _reload_operator_state(self, version: StoreState | None) -> None:
+        """Read it alone. An attempt of this process that did not win may have changed it, and if another process has
+        brought the tables here, this one has not seen it at all."""
+        if version is None:
+            self.operator_state.reset()
+            return
+        for file in reversed(version.chain):
+            if file.name == self._operators_at and not self.operator_state.in_use:
+                return
+            states = self._operator_state_of(self._storage, file)
+            if states is not None:
+                self.operator_state.restore(states)
+                return
+        lists: list[tuple[Parent, dict[str, Any]]] = []
+        for parent in version.parents:
+            storage = open_storage(parent.root) if parent.root else self._storage
+            together: dict[str, Any] = {}
+            for file in parent.chain:
+                together.update(self._operator_state_of(storage, file) or {})
+            lists.append((parent, together))
+        self._deal_out(version, lists)
+
+    @staticmethod
+    def _operator_state_of(storage: Storage, file: StateFile) -> dict[str, Any] | None:
+        for info, _, states in read_file(storage, file):
+            # Operator state comes first in a file, or not at all.
+            found: dict[str, Any] | None = states if info is None else None
+            return found
+        return None
+
+    def _deal_out(
+        self, version: StoreState, lists: Sequence[tuple[Parent, dict[str, Any]]]
+    ) -> None:
+        self.operator_state.restore(
+            redistribute(lists, version.subtask, version.parallelism, self.operators)
+        )
+        self._restored = True
 
     def _forget(self) -> None:
-        for table in list(self.tables.values()):
+        for key, table in list(self.tables.items()):
             table.reset()
             if table.found is not None:
-                del self.tables[table.name]
+                del self.tables[key]
         self.operator_state.reset()
-        self._applied = None
+        self._backend.renew()
 
     def _begin(self, version: StoreState | None) -> None:
         """What stands before the first file of the chain."""
@@ -188,18 +288,19 @@ class StateStore:
         def mine(key: Any) -> bool:
             return key_group(key, version.max_parallelism) in own
 
-        for parent in version.parents:
-            storage = open_storage(parent.root) if parent.root else self._storage
-            states: dict[str, Any] = {}
-            theirs = subtask_range(parent.subtask, parent.parallelism, version.max_parallelism)
-            overlap = theirs.start < own.stop and own.start < theirs.stop
-            for file in parent.chain:
-                self._apply_file(storage, file, mine if overlap else self._keep_none, states)
-                self.loads += 1
-            lists.append((parent, states))
-        self.operator_state.restore(
-            redistribute(lists, version.subtask, version.parallelism, self.operators)
-        )
+        name = _base_name(version) or ""
+        size = sum(file.size for parent in version.parents for file in parent.chain)
+        with self._backend.applying(name, size, {}):
+            for parent in version.parents:
+                storage = open_storage(parent.root) if parent.root else self._storage
+                states: dict[str, Any] = {}
+                theirs = subtask_range(parent.subtask, parent.parallelism, version.max_parallelism)
+                overlap = theirs.start < own.stop and own.start < theirs.stop
+                for file in parent.chain:
+                    self._apply_file(storage, file, mine if overlap else self._keep_none, states)
+                    self.loads += 1
+                lists.append((parent, states))
+        self._deal_out(version, lists)
 
     @staticmethod
     def _keep_all(key: Any) -> bool:
@@ -221,16 +322,14 @@ class StateStore:
             if info is None:
                 if states is None:
                     self.operator_state.restore(entries)
+                    self._restored = True
                 else:
                     states.update(entries)
                 continue
             if keep is self._keep_none or info.name.rpartition("/")[0] not in self.operators:
                 continue
-            table = self.tables.get(info.name)
-            if table is None:
-                table = self._make_table(info.name, info.kind, PICKLED, ttl=info.ttl)
-                table.found = info
-                self.tables[info.name] = table
+            table = self._unclaimed(info)
+            self._backend.source(table, info)
             decode = self._decoder(table, info)
             if not everything:
                 by_key = kind == "D"
@@ -240,30 +339,62 @@ class StateStore:
     # -- writing ----------------------------------------------------------------------------------------
 
     def snapshot(self, epoch: int, attempt: str) -> StateFile | None:
-        """Write this epoch's changes; None if there are none."""
+        """Write this epoch's changes; None if there are none. Nothing is read after it."""
         self.attempt = attempt
         for one in self.expiring:
             one.sweep()
+        try:
+            return self._snapshot(epoch, attempt)
+        finally:
+            self._backend.finish()
+
+    def _snapshot(self, epoch: int, attempt: str) -> StateFile | None:
         version = self._version
         relayout = version is not None and bool(version.parents) and not version.chain
         operator_state = self.operator_state.changed()
-        if not (relayout or operator_state or any(table.changes for table in self.tables.values())):
-            return None
-        full = relayout or version is None or not version.chain
-        name = f"shared/{store_folder(self.owner)}/{epoch:012d}-{attempt}"
         tables = list(self.tables.values())
-        header = Header(name, epoch, full, [table.info for table in tables])
-        with self._storage.open_write(name) as stream:
-            writer = StateWriter(stream, header, dumps)
-            if operator_state or full:
-                writer.operator_state(self.operator_state.content())
-            for place, table in enumerate(tables):
-                for kind, entries in table.full() if full else table.delta():
-                    writer.entries(place, kind, entries)
-                    reached("snapshot half written")
-            writer.end()
+        if not (relayout or operator_state or any(table.changes for table in tables)):
+            return None
+        # A chain has one type for each state: whoever folds it knows nothing of the program and could not convert.
+        self._retyped = any(
+            table.found is None
+            and any(one != table.info for one in self._backend.infos(table.name))
+            for table in tables
+        )
+        full = relayout or self._retyped or version is None or not version.chain
+        name = f"shared/{store_folder(self.owner)}/{epoch:012d}-{attempt}"
+        if full:
+            parts = [part for table in tables for part in self._backend.parts(table)]
+        else:
+            parts = [(table.info, table.delta()) for table in tables]
+        states = self.operator_state.content() if operator_state or full else None
+        size = _write_file(self._storage, Header(name, epoch, full, []), states, parts)
         self._pending = name
-        return StateFile(name, epoch, full, writer.size)
+        return StateFile(name, epoch, full, size)
+
+
+def _base_name(version: StoreState | None) -> str | None:
+    """Names what stands before the first file of a chain: what the parents hold of the subtask's key groups."""
+    if version is None or not version.parents:
+        return None
+    place = (version.subtask, version.parallelism, version.max_parallelism, version.parents)
+    return f"parents:{hashlib.sha256(msgspec.json.encode(place)).hexdigest()}"
+
+
+def _write_file(
+    storage: Storage, header: Header, states: dict[str, Any] | None, parts: Parts
+) -> int:
+    """Write a file of the given parts; its size."""
+    header = msgspec.structs.replace(header, tables=[info for info, _ in parts])
+    with storage.open_write(header.name) as stream:
+        writer = StateWriter(stream, header, dumps)
+        if states is not None:
+            writer.operator_state(states)
+        for place, (_, blocks) in enumerate(parts):
+            for kind, entries in blocks:
+                writer.entries(place, kind, entries)
+        writer.end()
+    return writer.size
 
 
 def read_file(storage: Storage, file: StateFile) -> Iterator[tuple[TableInfo | None, str, Any]]:
@@ -280,24 +411,40 @@ def read_file(storage: Storage, file: StateFile) -> Iterator[tuple[TableInfo | N
 
 def fold_chain(storage: Storage, owner: str, chain: Sequence[StateFile], attempt: str) -> StateFile:
     """Write one full file that stands for a whole chain."""
+    if sum(file.size for file in chain) <= _FOLD_IN_MEMORY:
+        return _fold(storage, owner, chain, attempt, Backend())
+    try:
+        import lmdb  # noqa: F401
+    except ImportError:
+        return _fold(storage, owner, chain, attempt, Backend())
+    from millstream.runtime.lmdb_store import LmdbBackend
+
+    with tempfile.TemporaryDirectory(prefix="millstream-fold-") as folder:
+        backend = LmdbBackend(Path(folder))
+        try:
+            return _fold(storage, owner, chain, attempt, backend)
+        finally:
+            backend.close()
+
+
+def _fold(
+    storage: Storage, owner: str, chain: Sequence[StateFile], attempt: str, backend: Backend
+) -> StateFile:
     last = chain[-1]
-    store = StateStore(storage, owner)
+    store = StateStore(storage, owner, make_table=backend.table)
     # Whatever the files hold: folding knows nothing of the program.
     store.operators = _Everything()
+    place = {file.name: n for n, file in enumerate(chain)}
+    backend.begin(())
     for file in chain:
-        store._apply_file(storage, file, StateStore._keep_all)
+        with backend.applying(file.name, file.size, place):
+            store._apply_file(storage, file, StateStore._keep_all)
+    backend.ready(store.tables.values(), {last.name})
     name = f"shared/{store_folder(owner)}/{last.epoch:012d}-{attempt}"
-    tables = list(store.tables.values())
-    with storage.open_write(name) as stream:
-        writer = StateWriter(
-            stream, Header(name, last.epoch, True, [t.info for t in tables]), dumps
-        )
-        writer.operator_state(store.operator_state.content())
-        for place, table in enumerate(tables):
-            for kind, entries in table.full():
-                writer.entries(place, kind, entries)
-        writer.end()
-    return StateFile(name, last.epoch, True, writer.size, last.name)
+    parts = [part for table in store.tables.values() for part in backend.parts(table)]
+    states = store.operator_state.content()
+    size = _write_file(storage, Header(name, last.epoch, True), states, parts)
+    return StateFile(name, last.epoch, True, size, last.name)
 
 
 class _Everything(frozenset[str]):

@@ -48,8 +48,7 @@ class TtlTable:
         if not self.enabled or not self._budget:
             return
         if self._search is None:
-            # A list, because removing changes what is gone through.
-            self._search = iter(list(self._table.keys()))
+            self._search = self._table.walk()
         for _ in range(self._budget):
             key = next(self._search, MISSING)
             if key is MISSING:

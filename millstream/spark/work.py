@@ -16,8 +16,9 @@ from millstream.runtime.sources import SourceSpec, SubtaskRanges
 __all__ = ["WorkFiles", "read_work"]
 
 
-def _name(epoch: int, number: int, slots: int) -> str:
-    return f"work/{epoch:012d}-{number % slots}"
+def _name(job: JobSpec, epoch: int, number: int, slots: int) -> str:
+    # Micro-batches are counted anew by each run: what an earlier one has left must not be taken for this one's.
+    return f"work/{job.run_id}/{epoch:012d}-{number % slots}"
 
 
 def slot_count(job: JobSpec) -> int:
@@ -28,7 +29,7 @@ def slot_count(job: JobSpec) -> int:
 def read_work(job: JobSpec, epoch: int, number: int) -> bytes | None:
     """In a worker: what the task with this number reads, None if nothing."""
     try:
-        return open_storage(job.state_dir).read(_name(epoch, number, slot_count(job)))
+        return open_storage(job.state_dir).read(_name(job, epoch, number, slot_count(job)))
     except FileNotFoundError:
         return None
 
@@ -37,7 +38,9 @@ class WorkFiles:
     """On the driver: writes an epoch's files before it runs, removes them after."""
 
     def __init__(self, job: JobSpec, sources: Sequence[SourceSpec]) -> None:
+        self._job = job
         self._storage: Storage = open_storage(job.state_dir)
+        self._storage.delete_tree("work")
         self._slots = slot_count(job)
         self._first: dict[int, int] = {}
         count = 0
@@ -50,7 +53,7 @@ class WorkFiles:
         """Hand out an epoch's reading."""
         self._names = []
         for work in works:
-            name = _name(epoch, self._first[work.node] + work.subtask, self._slots)
+            name = _name(self._job, epoch, self._first[work.node] + work.subtask, self._slots)
             self._names.append(name)
             self._storage.write(name, cloudpickle.dumps(work))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.driver import Driver
+from tests.chaos.driver import Driver, archive_classes
 from tests.chaos.oracle import Verdict, judge
 from tests.integration.processes import eventually
 
@@ -58,9 +59,9 @@ WORKER_POINTS = {
     DAEMON: 0,
 }
 
-_START = 60.0  # a driver that has not published anything by then never will
-_END = 60.0
-_GONE = 30.0
+_START = 180.0  # a driver that has not published anything by then never will
+_END = 180.0
+_GONE = 60.0
 
 
 @dataclass
@@ -89,6 +90,7 @@ class Chaos:
     starts: int = 0
     rescales: int = 0
     savepoints: int = 0
+    java: str = ""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -107,6 +109,8 @@ class Chaos:
 
     def run(self) -> None:
         """All runs; ends early if a job fails by itself."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.java = archive_classes(self.folder)
         while (self.left("driver") or self.left("worker")) and not self.failures:
             runs_left = max(1, -(-self.left("driver") // self.per_run))
             workers = -(-self.left("worker") // runs_left)
@@ -125,8 +129,10 @@ class Chaos:
         lines = ["| killed | point | kills | recovery p50 | p99 |", "|---|---|---:|---:|---:|"]
         for (role, point), kills in sorted(by_point.items()):
             lines.append(_row(role, point, kills))
-        for role in ("driver", "worker"):
-            lines.append(_row(role, "all", [kill for kill in self.done if kill.role == role]))
+        lines += [
+            _row(role, "all", [kill for kill in self.done if kill.role == role])
+            for role in ("driver", "worker")
+        ]
         missed = sum(not kill.struck for kill in self.done)
         v = self.verdict
         return "\n".join(
@@ -175,8 +181,11 @@ class _Run:
         self._folder.mkdir(parents=True)
         chaos = self._chaos
         try:
-            for _ in range(min(chaos.per_run, chaos.left("driver"))):
-                self._one(next(chaos._points))
+            count = min(chaos.per_run, chaos.left("driver"))
+            points = [next(chaos._points) for _ in range(count)]
+            # After that one, nothing is left to be read.
+            for point in sorted(points, key=WHILE_ENDING.__eq__):
+                self._one(point)
                 if self._ended or chaos.failures:
                     break
             while not self._ended and not chaos.failures:
@@ -207,6 +216,7 @@ class _Run:
             parallelism=self._parallelism,
             savepoint=self._savepoint,
             point=failpoint,
+            java=chaos.java,
         )
         self._drivers.append(driver)
         self._number += 1
@@ -268,6 +278,8 @@ class _Run:
     def _to_the_end(self, driver: Driver, first: int, kill: Kill | None) -> None:
         """The driver that stays: its workers are killed, it may be stopped with a savepoint, then the input ends."""
         rng = self._rng
+        if (self._folder / "stop").exists():
+            self._workers = 0
         if self._workers and rng.random() < 0.5:
             # Crash during recovery: the first worker that opens state.
             driver.arm("state open", rng.randint(1, 3))
@@ -277,12 +289,11 @@ class _Run:
             self._workers -= 1
             self._chaos.done.append(Kill("state open", "worker", struck=True))
         driver.disarm()
-        share = self._workers if kill is None else self._workers // 2
-        for _ in range(share):
+        while self._workers > 0:
+            self._workers -= 1
             self._kill_worker(driver)
             if not driver.running:
                 return
-        self._workers -= share
         if kill is not None:
             # A driver that was to be killed while it ends.
             (self._folder / "stop").touch()
@@ -301,7 +312,7 @@ class _Run:
         self._chaos.done.append(kill)
         if WORKER_POINTS[point]:
             driver.arm(point, rng.randint(1, WORKER_POINTS[point]))
-            kill.struck = eventually(lambda: driver.struck.exists() or not driver.running, 10)
+            eventually(lambda: driver.struck.exists() or not driver.running, 20)
             kill.struck = driver.struck.exists()
             driver.disarm()
         else:
@@ -332,10 +343,14 @@ class _Run:
         self._savepoint = None
         if driver.latest() >= 0:
             return
-        saved = sorted(self._saved(driver).glob("*/_metadata"))
+        saved = [
+            path
+            for path in self._folder.glob("savepoints-*/*/_metadata")
+            if path.stat().st_mtime > driver.started
+        ]
         if saved:
             # It was stopped with a savepoint, and has removed its checkpoints.
-            self._savepoint = str(saved[-1].parent)
+            self._savepoint = str(saved[0].parent)
         elif (self._folder / "stop").exists():
             # A job that has finished has no checkpoints any more.
             self._ended = True
@@ -361,6 +376,8 @@ def main() -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="millstream-chaos-"))
     workers = 2 * given.kills if given.worker_kills is None else given.worker_kills
     chaos = Chaos(given.kills, workers, given.seed, folder)
+    # So that nothing is left running, whoever ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chaos.run()
     print(chaos.table())
     if chaos.clean:

@@ -181,7 +181,12 @@ def start(count, out, parallelism, path=None):
     reduced = reduced.reduce(lambda a, b: (a[0], max(a[1], b[1]))).uid("reducing")
     factors = env.from_source(Numbers(2), None, "factors").uid("factors").broadcast(RULES)
     ruled = numbers.connect(factors).process(Rules()).uid("rules")
-    for kind, stream in (("every", every), ("rolled", rolled), ("reduced", reduced), ("ruled", ruled)):
+    for kind, stream in (
+        ("every", every),
+        ("rolled", rolled),
+        ("reduced", reduced),
+        ("ruled", ruled),
+    ):
         named = stream.map(lambda value, kind=kind: (kind, value))
         named._sink(kind, CollectOp(out.extend))
     return env.execute_async("compatibility")

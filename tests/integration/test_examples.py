@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.integration.processes import Program
+
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +64,7 @@ def run(script: Path, arguments: list[str], monkeypatch: Any, capfd: Any) -> lis
 
 
 def test_every_example_is_run() -> None:
-    assert {*EXPECTED, "hashtag_count.py"} == EXAMPLES
+    assert {*EXPECTED, "hashtag_count.py", "fault_tolerant_word_count.py"} == EXAMPLES
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -72,7 +74,14 @@ def test_example(name: str, spark: Any, monkeypatch: Any, capfd: Any, tmp_path: 
     assert Counter(lines) == Counter(EXPECTED[name])
 
 
-def test_demo(spark: Any, monkeypatch: Any, capfd: Any) -> None:
+def test_demo(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "fault_tolerant_word_count.py"
+    with Program([sys.executable, str(script), "--words", "20000"], tmp_path) as demo:
+        assert demo.end(110) == 0, (demo.lines, demo.errors)
+        assert demo.lines[-1] == "20,000 words, 200 distinct, 4 kills: all counts equal"
+
+
+def test_hashtag_count(spark: Any, monkeypatch: Any, capfd: Any) -> None:
     arguments = ["--messages", "5000", "--rate", "5000"]
     with pytest.raises(SystemExit) as ended:
         run(ROOT / "examples" / "hashtag_count.py", arguments, monkeypatch, capfd)

@@ -52,10 +52,6 @@ class Killed(BaseException):
     """A worker process is killed."""
 
 
-class Halt(BaseException):
-    """A driver process is killed; the disk lives on."""
-
-
 # How likely each fault is at each opportunity; a seed takes some of them, more or less likely.
 RATES = {
     "task fails": 0.05,
@@ -214,6 +210,7 @@ class World:
         self.error_in: int | None = None
         self.finished = False
         self.fenced = 0
+        self.held = True
         self.savepoints: list[Any] = []
         self.stopping: Any = None
         self.power_lost = False
@@ -386,7 +383,7 @@ class World:
             try:
                 with self.acting(Attempt(fate, after), slots):
                     rows: list = call()
-            except (Crash, Halt):
+            except Crash:
                 raise
             except Killed:
                 self.workers[number] = {}
@@ -425,7 +422,9 @@ class World:
         if self.halt_in is not None:
             self.halt_in -= 1
             if self.halt_in < 0:
-                raise Halt("its time is over")
+                # Nothing that comes after reaches the disk, not even the end of the lease.
+                self.disk.crashed = True
+                raise Crash("its time is over")
         if self.zombies and self.random.random() < 0.3:
             self.wake_zombie()
         if self.depth == 0:
@@ -452,7 +451,7 @@ class World:
         if self.depth == 0 and self.chance("driver dies at a command"):
             self.disk.crashed = True
             raise Crash(type(command).__name__)
-        if self.depth == 0 and driver.folder.lease is not None and self.chance("driver pauses"):
+        if self.depth == 0 and not self.finished and self.chance("driver pauses"):
             self.second_driver()
 
     def after_command(self, command: Any) -> None:
@@ -492,7 +491,7 @@ class World:
             retained=self.retained,
             restart=RestartStrategies.fixed_delay_restart(self.random.randint(0, 4), 0),
             epoch_records=self.random.randint(2, 12),
-            recovery_path=self.path,
+            recovery_path=self.path if not self.has_checkpoint() else None,
         )
         self.note("driver: parallelism", self.parallelism, "epochs of", settings.epoch_records)
         found = program.checker_job(*self.parallelism)
@@ -506,10 +505,9 @@ class World:
         except Crash as crash:
             self.note("crash:", crash)
             if self.depth:
-                raise
-            self.after_crash()
-        except Halt:
-            self.note("killed")
+                self.disk.come_back()
+            else:
+                self.after_crash()
         except JobLocked as error:
             if not self.depth and not self.fenced:
                 raise Violation(f"fenced without reason: {error}") from error
@@ -522,8 +520,9 @@ class World:
             self.ended(run)
         finally:
             self.error_in = None
-        if self.path is not None and list_epochs(SimStorage(self.folder, self.disk)):
-            self.path = None
+
+    def has_checkpoint(self) -> bool:
+        return any(path.startswith(f"{self.folder}/chk-") for path in self.disk.files)
 
     def ended(self, run: SimRun) -> None:
         if run.outcome is Outcome.STOPPED:
@@ -531,7 +530,7 @@ class World:
             self.path, self.stopping = self.stopping.result(0), None
             self.note("stopped with", self.path)
             self.jobs += 1
-        else:
+        elif self.held:
             self.finished = True
 
     @property
@@ -729,7 +728,8 @@ def _start(original: Any) -> Any:
 def _close(original: Any) -> Any:
     def wrapped(folder: JobFolder, *, finished: bool, cancelled: bool) -> None:
         world = program.outside
-        if finished and world.stopping is None and not world.disk.crashed:
+        world.held = world.disk.crashed or folder._is_held()
+        if finished and world.stopping is None and world.held and not world.disk.crashed:
             world.error_in = world.crash_in = None
             world.check_state(folder)
         original(folder, finished=finished, cancelled=cancelled)

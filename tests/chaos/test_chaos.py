@@ -1,0 +1,27 @@
+"""No kill of a driver or of a worker loses, repeats or changes anything. A longer series: `make chaos N=200`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.chaos import DRIVER_POINTS, WORKER_POINTS, Chaos
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.mark.timeout(1500)
+def test_kills(tmp_path: Path) -> None:
+    chaos = Chaos(kills=20, worker_kills=40, seed=7, folder=tmp_path)
+    chaos.run()
+    report = chaos.table()
+    print(report)
+    assert chaos.failures == [], report
+    assert chaos.verdict.clean, report
+    struck = {(kill.role, kill.point) for kill in chaos.done if kill.struck}
+    assert {point for role, point in struck if role == "driver"} == {*DRIVER_POINTS}
+    assert {point for role, point in struck if role == "worker"} == {*WORKER_POINTS}
+    assert chaos.left("driver") == chaos.left("worker") == 0
+    assert chaos.rescales > 0, report
+    assert chaos.verdict.records > 0
