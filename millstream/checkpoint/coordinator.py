@@ -432,7 +432,9 @@ class Coordinator:
         assert self._last is not None
         commands: list[Command] = []
         for name, store in self._last.stores.items():
-            if name not in self._folding and not store.parents and self._must_fold(store.chain):
+            # A store that has not reported since keeps its chain; it is not folded again meanwhile.
+            known = name in self._folding or name in self._folded
+            if not known and not store.parents and self._must_fold(store.chain):
                 self._folding[name] = store.chain[-1].name
                 self._pinned.update(file.name for file in store.chain)
                 commands.append(Fold(name, tuple(store.chain)))

@@ -7,7 +7,7 @@ operators, of which it takes its own key groups and its share of operator state 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -112,8 +112,10 @@ def restored_manifest(
     )
 
 
-def _parents(stores: Iterable[StoreState], root: str) -> list[Parent]:
-    """The stores as parents. One that was restored itself and has written nothing yet stands for its own parents."""
+def _parents(stores: Collection[StoreState], root: str) -> list[Parent]:
+    """The stores as parents. If they were restored themselves and have written nothing yet, their own parents are. If
+    some have written, all were opened, and the others had nothing to keep: what their parents hold is out of date."""
+    written = {frozenset(store.operators) for store in stores if store.chain}
     found: dict[tuple[str, int, int, tuple[str, ...]], Parent] = {}
     for store in stores:
         if store.chain:
@@ -125,6 +127,8 @@ def _parents(stores: Iterable[StoreState], root: str) -> list[Parent]:
                 chain=store.chain,
             )
             several = [own]
+        elif frozenset(store.operators) in written:
+            continue
         else:
             # Their files are relative to where the checkpoint was found, if not elsewhere already.
             several = [

@@ -92,20 +92,21 @@ class EpochDriver:
             now=time.time,
         )
         self._folded.clear()
+        # An epoch that was to be the last and failed has told nobody.
+        self._draining = False
         manifest = start.manifest
         self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
         self.planner.rewind(self._after_intent(manifest))
         self.ended = manifest is not None and manifest.ended
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
-        # If that epoch fails it is tried again: stores that have not been rewritten would stay behind.
-        self._restoring = self._restoring or start.restored
+        self._restoring = start.restored
         return self._job.spec(
             self.folder.storage.root,
             job_id=job_id,
             durable=self.folder.durable,
             first_epoch=start.first_epoch,
             base_epoch=None if manifest is None else manifest.epoch,
-            restored=self._restoring,
+            restored=start.restored,
         )
 
     def _after_intent(self, manifest: Manifest | None) -> c.Offsets | None:
@@ -131,9 +132,12 @@ class EpochDriver:
             if self._serve_savepoints() or self._cancelled.is_set():
                 return Outcome.STOPPED
             outcome = self._carry_out(self._coordinator.handle(c.Next()), run)
-        if outcome.ended and not self._draining:
-            return Outcome.ENDED
-        return Outcome.STOPPED if self._draining and self._serve_savepoints() else Outcome.GO_ON
+        if self._draining:
+            stopped = self._serve_savepoints()
+            # A job whose savepoint could not be written goes on, and may end later.
+            self._draining = False
+            return Outcome.STOPPED if stopped else Outcome.GO_ON
+        return Outcome.ENDED if outcome.ended else Outcome.GO_ON
 
     def _carry_out(self, commands: list[c.Command], run: RunTasks) -> c.Finish | None:
         """Do what the coordinator says until it says no more; None if there was no epoch."""
@@ -179,7 +183,6 @@ class EpochDriver:
                 for row in self._rows:
                     self.outputs.deliver(row)
                 self._rows = []
-                self._restoring = False
                 self.planner.done()
                 return c.Delivered()
             case c.Save():
@@ -195,13 +198,15 @@ class EpochDriver:
         raise AssertionError(command)
 
     def _plan(self) -> c.Event | None:
+        assert self._coordinator is not None
         if self._restoring:
+            self._restoring = False
             self._work = self.planner.nothing()
         elif self.savepoints.wants_drain and not self._draining:
             self._draining = True
             self._work = self.planner.nothing(ended=True)
-        elif self.savepoints.waiting and self.metrics.epoch < 0:
-            # A savepoint of a job that has read nothing yet.
+        elif self.savepoints.waiting and self._coordinator.manifest is None:
+            # A savepoint of a job that has no checkpoint yet, which its first epochs may have failed to make.
             self._work = self.planner.nothing()
         else:
             work = self.planner.plan(self._cancelled, wake=lambda: self.savepoints.waiting)

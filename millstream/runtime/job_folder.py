@@ -154,7 +154,9 @@ class JobFolder:
             return Start(None, [], restored=False)
         self.job_id = manifest.job_id
         if again:
-            return Start(manifest, self._kept(epochs), restored=False)
+            # The epoch in which all stores leave their former layout behind may have failed.
+            between = any(one.parents and not one.chain for one in manifest.stores.values())
+            return Start(manifest, self._kept(epochs), restored=between)
         layout = self._job.layout(self.job_id)
         self._check(manifest, layout, f"checkpoint {manifest.epoch} of '{settings.name}'")
         _log.info("going on from checkpoint %d", manifest.epoch)

@@ -24,7 +24,22 @@ from typing import Any
 
 from millstream.runtime.codec import plain
 
-__all__ = ["CHUNK", "after", "chunk_key", "key_bytes", "key_of", "keyed", "map_key", "value_key"]
+__all__ = [
+    "CHUNK",
+    "after",
+    "chunk_key",
+    "full_key",
+    "is_digest",
+    "key_bytes",
+    "key_of",
+    "keyed",
+    "map_key",
+    "name_of",
+    "record",
+    "schema_of",
+    "split",
+    "value_key",
+]
 
 CHUNK = struct.Struct(">I")
 _LENGTH = struct.Struct(">H")
@@ -127,3 +142,9 @@ def full_key(data: bytes) -> Any:
 def is_digest(data: bytes) -> bool:
     """True if a key's bytes are not the key."""
     return data[:1] == b"#"
+
+
+def name_of(key: bytes, data: bytes) -> Any:
+    """The map key of an entry."""
+    name = split(key)[2]
+    return full_key(data)[1] if is_digest(name) else key_of(name)

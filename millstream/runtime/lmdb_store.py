@@ -28,8 +28,8 @@ from millstream.runtime.lmdb_table import LmdbTable
 from millstream.runtime.lmdb_write import Entry, TableWriter
 from millstream.runtime.state import Table
 from millstream.runtime.state_backend import Backend, Parts
+from millstream.runtime.state_chain import store_folder
 from millstream.runtime.state_codec import PICKLED, ValueCodec
-from millstream.runtime.store import store_folder
 
 if TYPE_CHECKING:
     from millstream.runtime.job import JobSpec
@@ -40,6 +40,7 @@ __all__ = ["LmdbBackend", "LmdbStore"]
 _MARKER = b"\0\0marker"
 _CATALOG = b"\0\0tables"
 _PAGE = 4096
+_BLOCKS_TOGETHER = 8
 # The marker of an environment that holds the tables of other operators.
 _FOREIGN = "?"
 
@@ -68,6 +69,8 @@ class LmdbBackend(Backend):
         self._catalog_bytes = b""
         self._read: Any = None
         self._write: Any = None
+        # Blocks of a file that were written into a fresh environment.
+        self._blocks: int | None = None
         self._tables: list[LmdbTable] = []
         # Which version the tables' caches belong to.
         self._cached: str | None = None
@@ -84,6 +87,10 @@ class LmdbBackend(Backend):
     def _bind(self, table: LmdbTable) -> None:
         table.bind(self._read, self._catalog.tables.get(table.name))
         self._tables.append(table)
+
+    @property
+    def others_wait(self) -> bool:
+        return not self._fresh
 
     # -- moving on --------------------------------------------------------------------------------------
 
@@ -126,18 +133,21 @@ class LmdbBackend(Backend):
     @contextmanager
     def _writing(self, expected: int) -> Iterator[Any]:
         assert self._env is not None
-        with self._env.write(expected) as txn:
-            self._write = txn
-            try:
-                yield txn
-            except BaseException:
-                # The transaction is undone; what was noted of its tables must be too.
-                self._catalog_bytes = b"?"
-                raise
-            finally:
-                self._write = None
+        self._write = self._env.write(expected)
+        try:
+            yield self._write
+            self._write.commit()
+        except BaseException:
+            self._write.abort()
+            # What was noted of its tables must be undone too.
+            self._catalog_bytes = b"?"
+            raise
+        finally:
+            self._write = None
+            self._blocks = None
 
-    def _set(self, txn: Any, name: str) -> None:
+    def _set(self, name: str) -> None:
+        txn = self._write
         data = msgspec.json.encode(self._catalog)
         if data != self._catalog_bytes:
             txn.put(_CATALOG, data)
@@ -156,7 +166,7 @@ class LmdbBackend(Backend):
                     if table.changes:
                         self.source(table, table.info)
                         table.fold()
-                self._set(txn, name)
+                self._set(name)
         for table in mine:
             table.remember()
         self._cached = name
@@ -166,8 +176,9 @@ class LmdbBackend(Backend):
         try:
             with self._writing(2 * size) as txn:
                 if self._look(txn) == self.marker:
+                    self._blocks = 0 if self._fresh else None
                     yield True
-                    self._set(txn, name)
+                    self._set(name)
                 else:
                     yield False
         except BaseException:
@@ -176,6 +187,14 @@ class LmdbBackend(Backend):
 
     def source(self, table: Table, info: TableInfo) -> None:
         assert isinstance(table, LmdbTable)
+        if self._blocks is not None:
+            self._blocks += 1
+            if self._blocks % _BLOCKS_TOGETHER == 0:
+                # Nobody else knows of the environment yet, so it need not be one transaction, which would have to
+                # keep a list of all the pages of a large file.
+                assert self._env is not None
+                self._write.commit()
+                self._write = self._env.write(0)
         tables = self._catalog.tables
         entry = tables.get(table.name)
         if entry is None:

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any
 
 from millstream.runtime import lmdb_keys as layout
-from millstream.runtime.lmdb_write import Entry, TableWriter, sized_blocks
-from millstream.runtime.state import ATOMIC, DELETED, MISSING, Convert, Entries, Table
+from millstream.runtime.lmdb_write import Entry, TableWriter, is_small, sized_blocks
+from millstream.runtime.state import DELETED, MISSING, Convert, Entries, Table
 from millstream.runtime.state_codec import PICKLED, ValueCodec
 
 __all__ = ["LmdbTable"]
@@ -22,7 +22,6 @@ __all__ = ["LmdbTable"]
 # The two halves of the cache take about so many bytes of pickles each, an entry no less than the second number.
 _CACHE_HALF = 4 << 20
 _CACHE_ENTRY = 400
-_SMALL = 1024
 # Entries of a map that are written together.
 _TOGETHER = 256
 
@@ -87,7 +86,7 @@ class LmdbTable(Table):
             if key in known:
                 if change is DELETED:
                     known[key] = MISSING
-                elif shape == "value" and _is_small(change):
+                elif shape == "value" and is_small(change):
                     known[key] = change
                 else:
                     # How much room it takes is found out when it is read again.
@@ -139,7 +138,7 @@ class LmdbTable(Table):
 
     def read_entries(self, key: Any) -> Iterator[tuple[Any, Any]]:
         for found, data in self._scan(layout.keyed(self._prefix, key)):
-            yield _name(found, data), self._decode(data)
+            yield layout.name_of(found, data), self._decode(data)
 
     def _keep(self, key: Any, value: Any, size: int) -> None:
         self._weight += size + _CACHE_ENTRY
@@ -276,7 +275,7 @@ class LmdbTable(Table):
             while some := list(islice(rows, _TOGETHER)):
                 put = [
                     (name, self._plain(data))
-                    for name, data in ((_name(found, data), data) for found, data in some)
+                    for name, data in ((layout.name_of(found, data), data) for found, data in some)
                     if name not in changed and schema in (None, layout.schema_of(data))
                 ]
                 if put:
@@ -301,12 +300,3 @@ class LmdbTable(Table):
     def apply(self, kind: str, entries: Entries, decode: Convert | None) -> None:
         assert self.writer is not None
         self.writer.write(kind, entries)
-
-
-def _is_small(value: Any) -> bool:
-    return type(value) in ATOMIC and (type(value) not in (str, bytes) or len(value) <= _SMALL)
-
-
-def _name(key: bytes, data: bytes) -> Any:
-    name = layout.split(key)[2]
-    return layout.full_key(data)[1] if layout.is_digest(name) else layout.key_of(name)

@@ -11,17 +11,28 @@ import msgspec
 from millstream.checkpoint.statefile import TableInfo
 from millstream.runtime import lmdb_keys as layout
 from millstream.runtime.codec import dumps
-from millstream.runtime.state import Entries
+from millstream.runtime.state import ATOMIC, Entries
 
-__all__ = ["Entry", "TableWriter", "sized_blocks"]
+__all__ = ["Entry", "TableWriter", "is_small", "sized_blocks"]
 
 # A list is kept in chunks. To a chunk that is smaller than this, elements are added; behind a larger one a new one
 # begins, so that adding to a long list does not write the list.
 _CHUNK_BYTES = 1024
 _MAX_CHUNK = 0xFFFFFFFF
+_SMALL = 1024
 # A block of a full file ends at so many entries, or bytes.
 _BLOCK_ENTRIES = 4096
 _BLOCK_BYTES = 4 << 20
+
+
+def _pickled(value: Any) -> bytes:
+    # The same by a shorter way: of the cheap values there are most.
+    return pickle.dumps(value, 5) if type(value) in ATOMIC else dumps(value)
+
+
+def is_small(value: Any) -> bool:
+    """True if a value surely takes little memory."""
+    return type(value) in ATOMIC and (type(value) not in (str, bytes) or len(value) <= _SMALL)
 
 
 class Entry(msgspec.Struct):
@@ -89,7 +100,7 @@ class TableWriter:
         for key, value in entries:
             place = layout.value_key(prefix, key)
             full = (key,) if layout.is_digest(place[2:]) else None
-            rows.append((place, layout.record(dumps(value), schema, full)))
+            rows.append((place, layout.record(_pickled(value), schema, full)))
         # In order, neighbours are put into a page that is at hand.
         rows.sort()
         self._txn.cursor().putmulti(rows)
@@ -100,12 +111,12 @@ class TableWriter:
         for name, entry in put:
             place = layout.map_key(start, name)
             full = (key, name) if digest or layout.is_digest(place[len(start) :]) else None
-            self._txn.put(place, layout.record(dumps(entry), self._schema, full))
+            self._txn.put(place, layout.record(_pickled(entry), self._schema, full))
 
     def _put_chunk(self, start: bytes, number: int, key: Any, items: list[Any]) -> None:
         full = (key,) if layout.is_digest(start[4:]) else None
         self._txn.put(
-            layout.chunk_key(start, number), layout.record(dumps(items), self._schema, full)
+            layout.chunk_key(start, number), layout.record(_pickled(items), self._schema, full)
         )
 
     def _append(self, key: Any, items: list[Any]) -> None:

@@ -21,6 +21,8 @@ from millstream.errors import (
     ProgramError,
     RecordNotSerializable,
     RuntimeUnusable,
+    SinkError,
+    SourceError,
     StateDamaged,
     StateMismatch,
     StateNotFound,
@@ -35,6 +37,13 @@ _FINAL = (ProgramError, JobLocked, RuntimeUnusable, StateDamaged, StateMismatch,
 # Another try may help, but three failures at the same place are a bug.
 _USERS = (UserFunctionError, KeySelectorError, TypeMismatchError, RecordNotSerializable)
 _SAME = 3
+
+
+def _is_deterministic(error: Exception) -> bool:
+    """True for the program's own failures, and for those that name the record they failed on."""
+    if isinstance(error, _USERS) or type(error) is JobError:
+        return True
+    return isinstance(error, SinkError | SourceError) and "record" in error.evidence
 
 
 class Restarts:
@@ -70,7 +79,7 @@ class Restarts:
         """Seconds until the next start; None if there is none."""
         if isinstance(error, _FINAL) or not isinstance(error, Exception):
             return None
-        if not self._chosen and (isinstance(error, _USERS) or type(error) is JobError):
+        if not self._chosen and _is_deterministic(error):
             what = (epoch, str(error))
             self._same = self._same + 1 if what == self._seen else 1
             self._seen = what

@@ -50,6 +50,11 @@ class Backend:
         table.found = info
         return table
 
+    @property
+    def others_wait(self) -> bool:
+        """True if other processes have to wait while this one applies a file."""
+        return False
+
     def begin(self, operators: Iterable[str]) -> None:
         """Look where the tables are."""
 

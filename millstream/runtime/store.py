@@ -10,37 +10,32 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, BinaryIO
 
 import msgspec
 
 from millstream.checkpoint.manifest import Parent, StoreState
-from millstream.checkpoint.statefile import (
-    Header,
-    StateFile,
-    StateReader,
-    StateWriter,
-    TableInfo,
-    damaged,
-)
+from millstream.checkpoint.statefile import Header, StateFile, TableInfo, damaged
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.errors import StateMismatch
-from millstream.runtime.codec import dumps
 from millstream.runtime.failpoints import reached
 from millstream.runtime.keys import key_group, subtask_range
 from millstream.runtime.operator_state import OperatorState, redistribute
 from millstream.runtime.state import Convert, Table, make_hash_table
-from millstream.runtime.state_backend import Backend, MakeTable, Parts, backend_of
+from millstream.runtime.state_backend import Backend, MakeTable, backend_of
+from millstream.runtime.state_chain import (
+    describe,
+    extend_chain,
+    needs_folding,
+    open_file,
+    read_file,
+    store_folder,
+    write_file,
+)
 from millstream.runtime.state_codec import PICKLED, SchemaMismatch, ValueCodec
 
-__all__ = ["StateStore", "extend_chain", "needs_folding", "store_folder"]
+__all__ = ["StateStore", "extend_chain", "fold_chain", "needs_folding", "read_file", "store_folder"]
 
-# File systems take 255 bytes a name.
-_MAX_NAME = 120
-# A chain is folded when it is this long, or when its changes have grown to so many times the full file.
-_MAX_CHAIN = 24
-_MAX_GROWTH = 4
 # A chain with more bytes than this is folded on disk.
 _FOLD_IN_MEMORY = 64 << 20
 # How often a version is reached for while other processes move the tables on; then they are made anew.
@@ -222,9 +217,13 @@ class StateStore:
                 self.rebuilds += 1
             self._begin(version)
         for file in missing:
-            with backend.applying(file.name, file.size, place) as wanted:
+            # If others wait, they must not wait for the storage: it may be far away, and this task given up already.
+            with (
+                open_file(self._storage, file, copy=backend.others_wait) as stream,
+                backend.applying(file.name, file.size, place) as wanted,
+            ):
                 if wanted:
-                    self._apply_file(self._storage, file, self._keep_all)
+                    self._apply_file(self._storage, file, self._keep_all, stream=stream)
                     self.loads += 1
         return backend.ready(self.tables.values(), targets)
 
@@ -316,9 +315,10 @@ class StateStore:
         file: StateFile,
         keep: Callable[[Any], bool],
         states: dict[str, Any] | None = None,
+        stream: BinaryIO | None = None,
     ) -> None:
         everything = keep is self._keep_all
-        for info, kind, entries in read_file(storage, file):
+        for info, kind, entries in read_file(storage, file, stream):
             if info is None:
                 if states is None:
                     self.operator_state.restore(entries)
@@ -368,7 +368,8 @@ class StateStore:
         else:
             parts = [(table.info, table.delta()) for table in tables]
         states = self.operator_state.content() if operator_state or full else None
-        size = _write_file(self._storage, Header(name, epoch, full, []), states, parts)
+        parts = [(info, _noticed(blocks)) for info, blocks in parts]
+        size = write_file(self._storage, Header(name, epoch, full, []), states, parts)
         self._pending = name
         return StateFile(name, epoch, full, size)
 
@@ -381,32 +382,11 @@ def _base_name(version: StoreState | None) -> str | None:
     return f"parents:{hashlib.sha256(msgspec.json.encode(place)).hexdigest()}"
 
 
-def _write_file(
-    storage: Storage, header: Header, states: dict[str, Any] | None, parts: Parts
-) -> int:
-    """Write a file of the given parts; its size."""
-    header = msgspec.structs.replace(header, tables=[info for info, _ in parts])
-    with storage.open_write(header.name) as stream:
-        writer = StateWriter(stream, header, dumps)
-        if states is not None:
-            writer.operator_state(states)
-        for place, (_, blocks) in enumerate(parts):
-            for kind, entries in blocks:
-                writer.entries(place, kind, entries)
-        writer.end()
-    return writer.size
-
-
-def read_file(storage: Storage, file: StateFile) -> Iterator[tuple[TableInfo | None, str, Any]]:
-    """The blocks of a file with the table that each belongs to; None is operator state."""
-    try:
-        stream = storage.open_read(file.name)
-    except FileNotFoundError:
-        raise damaged(file.name, "it is missing") from None
-    with stream:
-        reader = StateReader(file.name, stream)
-        for place, kind, entries in reader:
-            yield None if place < 0 else reader.header.tables[place], kind, entries
+def _noticed(blocks: Iterator[Any]) -> Iterator[Any]:
+    for block in blocks:
+        yield block
+        # It has been written.
+        reached("snapshot half written")
 
 
 def fold_chain(storage: Storage, owner: str, chain: Sequence[StateFile], attempt: str) -> StateFile:
@@ -443,43 +423,10 @@ def _fold(
     name = f"shared/{store_folder(owner)}/{last.epoch:012d}-{attempt}"
     parts = [part for table in store.tables.values() for part in backend.parts(table)]
     states = store.operator_state.content()
-    size = _write_file(storage, Header(name, last.epoch, True), states, parts)
+    size = write_file(storage, Header(name, last.epoch, True), states, parts)
     return StateFile(name, last.epoch, True, size, last.name)
 
 
 class _Everything(frozenset[str]):
     def __contains__(self, name: object) -> bool:
         return True
-
-
-def needs_folding(chain: Sequence[StateFile]) -> bool:
-    """True if reading the chain has become much more work than reading its content."""
-    if len(chain) < 3:
-        return False
-    changes = sum(file.size for file in chain[1:])
-    return len(chain) >= _MAX_CHAIN or changes > _MAX_GROWTH * max(chain[0].size, 1 << 16)
-
-
-def extend_chain(chain: Sequence[StateFile], file: StateFile | None) -> list[StateFile]:
-    """The chain after an epoch whose winning file is `file`."""
-    if file is None:
-        return list(chain)
-    return [file] if file.full else [*chain, file]
-
-
-def store_folder(owner: str) -> str:
-    """The owner as a path. A uid is any text: quoted it stays below its folder, and a long one is cut."""
-    uid, _, subtask = owner.rpartition("/")
-    name = quote(uid, safe="", errors="surrogatepass")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
-    if len(name) > _MAX_NAME:
-        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-        name = f"{name[:_MAX_NAME]}-{digest}"
-    return f"{name}/{subtask}"
-
-
-def describe(info: TableInfo) -> str:
-    """A table in words, for messages."""
-    schema = "pickled" if info.schema is None else str(info.schema)
-    return f"{info.kind} state, {schema}" + (", with time-to-live" if info.ttl else "")

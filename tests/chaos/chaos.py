@@ -189,7 +189,9 @@ class _Run:
                 if self._ended or chaos.failures:
                     break
             while not self._ended and not chaos.failures:
-                self._one(None)
+                # A start from a savepoint is killed too, as long as there are kills left.
+                again = self._savepoint is not None and chaos.left("driver") > 0
+                self._one("restore" if again else None)
             if not chaos.failures:
                 verdict = judge(self._folder)
                 chaos.verdict += verdict
@@ -277,8 +279,8 @@ class _Run:
 
     def _to_the_end(self, driver: Driver, first: int, kill: Kill | None) -> None:
         """The driver that stays: its workers are killed, it may be stopped with a savepoint, then the input ends."""
-        rng = self._rng
-        if (self._folder / "stop").exists():
+        rng, stop = self._rng, self._folder / "stop"
+        if stop.exists():
             self._workers = 0
         if self._workers and rng.random() < 0.5:
             # Crash during recovery: the first worker that opens state.
@@ -296,14 +298,14 @@ class _Run:
                 return
         if kill is not None:
             # A driver that was to be killed while it ends.
-            (self._folder / "stop").touch()
+            stop.touch()
             time.sleep(rng.uniform(0, 1.2))
             kill.struck = driver.kill()
-        elif rng.random() < 0.4 and not self._savepoint:
+        elif self._chaos.savepoints * 2 <= self._chaos.runs and not stop.exists():
             driver.ask("stop", self._saved(driver))
             driver.end(_END)
         else:
-            (self._folder / "stop").touch()
+            stop.touch()
             driver.end(_END)
 
     def _kill_worker(self, driver: Driver) -> None:

@@ -96,9 +96,10 @@ class Driver:
             time.sleep(0.02)
         return True
 
-    def end(self, seconds: float) -> int:
-        """Wait for its end; the exit code."""
-        return self.process.wait(seconds)
+    def end(self, seconds: float) -> None:
+        """Wait for its end; whoever asks next sees whether it has come."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
     def ask(self, action: str, savepoints: Path) -> None:
         """Ask for a savepoint ("savepoint"), or to stop with one ("stop")."""

@@ -24,4 +24,5 @@ def test_kills(tmp_path: Path) -> None:
     assert {point for role, point in struck if role == "worker"} == {*WORKER_POINTS}
     assert chaos.left("driver") == chaos.left("worker") == 0
     assert chaos.rescales > 0, report
+    assert chaos.savepoints > 0, report
     assert chaos.verdict.records > 0

@@ -9,14 +9,21 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
-from millstream.spark.anchor import partition_of, row_ids
+from millstream.common import WatermarkStrategy
+from millstream.datastream.connectors.datagen import DataGeneratorSource
+from millstream.spark.anchor import Anchors, partition_of, row_ids
+from millstream.spark.session import job_session
+from tests.integration.conftest import MakeEnv
 from tests.integration.processes import (
     MARK,
     MILLSTREAM,
@@ -131,6 +138,45 @@ def test_ids_are_hashed_as_spark_does(spark: SparkSession) -> None:
     for width in widths:
         assert all(partition_of(one, width) == code % width for one, code in codes.items())
         assert [codes[one] % width for one in row_ids(width)] == list(range(width))
+
+
+def test_one_exchange_per_level(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    session = job_session({})
+    spec: Any = SimpleNamespace(
+        run_id="plan", levels=[SimpleNamespace(parallelism=width) for width in (1, 3)]
+    )
+    rows = session.range(30).selectExpr(
+        "cast(id as int) target", "0 channel", "id sequence", "0 edge", "binary('') payload"
+    )
+    anchors = Anchors(session, spec)
+    sent = anchors.exchange(rows, 3)
+    sent.explain()
+    plan, _, cached = capsys.readouterr().out.partition("InMemoryRelation")
+    assert cached
+    assert plan.count("Exchange") == 1
+    assert "ShuffledHashJoin" in plan
+    assert "Sort" not in plan
+    found = sent.select("target", sf.spark_partition_id().alias("partition")).collect()
+    assert sorted(found) == [(target, target % 3) for target in range(30)]
+    anchors.release()
+
+
+def test_levels_of_any_width(make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Anchors make no difference in one process, but they work there too.
+    monkeypatch.setattr("millstream.spark.run.has_executors", lambda session: True)
+    env = make_env(options={"millstream.epoch.records": "40"})
+    source = DataGeneratorSource(lambda n: (n % 7, 1), 120)
+    ones = env.from_source(source, WatermarkStrategy.no_watermarks(), "ones")
+    counts = ones.key_by(lambda pair: pair[0]).sum(1).set_parallelism(3)
+    again = counts.key_by(lambda pair: pair[1]).map(lambda pair: (pair[0], 1)).set_parallelism(1)
+    # The source's records pass two narrower levels on their way here.
+    both = ones.union(again).key_by(lambda pair: pair[0]).sum(1).set_parallelism(5)
+    with both.execute_and_collect() as results:
+        found: dict[int, list[int]] = defaultdict(list)
+        for key, count in results:
+            found[key].append(count)
+    sizes = Counter(n % 7 for n in range(120))
+    assert found == {key: list(range(1, 2 * size + 1)) for key, size in sizes.items()}
 
 
 @contextlib.contextmanager

@@ -98,12 +98,20 @@ class Tally(KeyedProcessFunction):
     """Value, map and list state of each key."""
 
     def open(self, ctx):
+        self.later = ctx
+        if not outside.lazy:
+            self.ask()
+
+    def ask(self):
+        ctx, self.later = self.later, None
         self.count = ctx.get_state(ValueStateDescriptor("count"))
         self.splits = ctx.get_map_state(MapStateDescriptor("splits"))
         self.ids = ctx.get_list_state(ListStateDescriptor("ids"))
 
     def process_element(self, value, ctx):
         outside.point("process")
+        if self.later is not None:
+            self.ask()
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         split, n = value

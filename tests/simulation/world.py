@@ -23,8 +23,8 @@ from unittest.mock import patch
 from millstream.checkpoint import lease, savepoint, storage
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.common.restart_strategy import RestartStrategies
-from millstream.errors import JobLocked, MillstreamError, SinkError, StateNotFound
-from millstream.runtime import code, epochs, job, job_folder, savepoints, store, task
+from millstream.errors import JobLocked, MillstreamError, SinkError
+from millstream.runtime import code, epochs, inline, job, job_folder, savepoints, store, task
 from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import JobSettings
 from millstream.runtime.job_folder import JobFolder
@@ -41,7 +41,11 @@ ATTEMPTS = 4
 
 
 class Violation(AssertionError):
-    """The oracle says no."""
+    """The oracle says no; the world remembers, for what raises inside a sink is taken for the sink's failure."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        program.outside.broken = program.outside.broken or self
 
 
 class TaskFault(Exception):
@@ -210,6 +214,7 @@ class World:
         self.error_in: int | None = None
         self.finished = False
         self.fenced = 0
+        self.broken: Violation | None = None
         self.held = True
         self.savepoints: list[Any] = []
         self.stopping: Any = None
@@ -218,12 +223,14 @@ class World:
         self.path = path
         self.parallelism = rng.randint(1, 3), rng.randint(1, 3)
         self.jobs = 0
+        # Keyed state that is asked for with the first record: a subtask without one has nothing to keep.
+        self.lazy = seed % 3 == 0 if origin is None else origin.lazy
         if origin is None:
             self.disk = SimDisk(random.Random(seed + 1))
             self.counts = {s: rng.randint(3, 14) for s in ("a", "bb", "ccc")[: rng.randint(1, 3)]}
-            self.mode = rng.choices(
-                ["EXACTLY_ONCE", "AT_LEAST_ONCE", "AT_MOST_ONCE"], [10, 1, 1]
-            )[0]
+            self.mode = rng.choices(["EXACTLY_ONCE", "AT_LEAST_ONCE", "AT_MOST_ONCE"], [10, 1, 1])[
+                0
+            ]
             self.retained = rng.randint(1, 3)
             self.budget = rng.choice([1, 3, 8, 15])
             some = rng.sample(sorted(RATES), rng.randint(2, len(RATES)))
@@ -333,8 +340,16 @@ class World:
             self.acting_attempt, task._slots = before
 
     def run_epoch(self, spec, epoch: int, work) -> list[EpochRow]:
-        self.note("epoch", epoch, [[(r.progress.split, r.progress.start, r.progress.end)
-                                    for r in one.ranges] for one in work])
+        if epoch > 500:
+            raise Violation("the job does not come to its end")
+        self.note(
+            "epoch",
+            epoch,
+            [
+                [(r.progress.split, r.progress.start, r.progress.end) for r in one.ranges]
+                for one in work
+            ],
+        )
         rows: list[Any] = []
         for ranges in self.shuffled(work):
             rows.extend(self.run_task(lambda r=ranges: list(_rows(_source_task(spec, epoch, r)))))
@@ -553,6 +568,8 @@ class World:
         try:
             for _ in range(100):
                 self.one_driver()
+                if self.broken is not None:
+                    raise self.broken
                 if self.finished:
                     break
             else:
@@ -636,9 +653,7 @@ class World:
         """Every id once, in the way that the job's mode promises."""
         ids = Counter((s, n) for part in self.transactions.values() for s, n, _, _ in part)
         side = Counter(one for e in self.ledger.values() for part in e.values() for one in part)
-        every = [
-            (s, n) for s, c in self.counts.items() for n in range(self.start_at.get(s, 0), c)
-        ]
+        every = [(s, n) for s, c in self.counts.items() for n in range(self.start_at.get(s, 0), c)]
         wanted = Counter(every)
         wanted_side = Counter(one for one in every if one[1] % 3 == 0)
         match self.mode:
@@ -654,9 +669,7 @@ class World:
                 self.check("doubled", dict(ids - wanted), {})
                 self.check("side output doubled", dict(side - wanted_side), {})
                 return
-        counts = Counter(
-            program.key_of((s, n)) for s, c in self.counts.items() for n in range(c)
-        )
+        counts = Counter(program.key_of((s, n)) for s, c in self.counts.items() for n in range(c))
         touched = {program.key_of(one) for one in every}
         self.check("upserts", self.upserts, {k: n for k, n in counts.items() if k in touched})
 
@@ -740,6 +753,9 @@ def _close(original: Any) -> Any:
 @contextmanager
 def simulated():
     """Everything that worlds need is in place."""
+    for parallelism in range(1, 4):
+        for keyed in range(1, 4):
+            program.checker_job(parallelism, keyed)
     ships = functools.cache(lambda vertex, edges: job_ship(vertex, list(edges)))
     job_ship = job._ship
     compiled = functools.cache(compile)
@@ -748,13 +764,16 @@ def simulated():
     opening = _open_sim(storage.open_storage)
     defaults = dict(lease.Lease.acquire.__func__.__kwdefaults__)
     replaced = [
-        *((module, "open_storage", opening)
-          for module in (storage, task, job_folder, store, savepoint)),
+        *(
+            (module, "open_storage", opening)
+            for module in (storage, task, job_folder, store, savepoint)
+        ),
         (job, "_ship", lambda vertex, edges: ships(vertex, tuple(edges))),
-        (job, "uuid", _Ids), (task, "uuid", _Ids), (lease, "uuid", _Ids),
+        (job, "uuid", _Ids),
+        (task, "uuid", _Ids),
+        (lease, "uuid", _Ids),
         (savepoint, "secrets", _Ids),
-        (savepoints, "threading",
-         types.SimpleNamespace(Thread=SimThread, Lock=threading.Lock)),
+        (savepoints, "threading", types.SimpleNamespace(Thread=SimThread, Lock=threading.Lock)),
         (savepoints, "_POLL", float("inf")),
         (lease.Lease, "keep", lambda self: None),
         (lease, "_is_gone", lambda holder: False),
@@ -766,6 +785,7 @@ def simulated():
         (JobFolder, "start", _start(JobFolder.start)),
         (JobFolder, "close", _close(JobFolder.close)),
         (task, "_slots", {}),
+        (inline, "_template", functools.cache(inline._template)),
     ]
     with ExitStack() as stack:
         for owner, name, value in replaced:
@@ -795,4 +815,4 @@ def run_seed(seed: int) -> World:
     return world
 
 
-__all__ = ["StateNotFound", "Violation", "World", "run_seed", "simulated"]
+__all__ = ["RATES", "Violation", "World", "run_seed", "simulated"]

@@ -82,7 +82,9 @@ def maker(backend, local, owner):
         return make_hash_table
     from millstream.runtime.lmdb_store import LmdbStore
 
-    return LmdbStore(SimpleNamespace(local_dir=str(local), job_id="job", state_dir="x"), owner).table
+    return LmdbStore(
+        SimpleNamespace(local_dir=str(local), job_id="job", state_dir="x"), owner
+    ).table
 
 
 def version(chain, *, attempt="", parents=(), subtask=0, parallelism=1, operators=("op",)):
@@ -114,8 +116,8 @@ class Worker:
     def content(self):
         read, kind = self.table.read, self.table.kind
         if kind == "map":
-            return {key: dict(self.table.read_entries(key)) for key in self.table.keys()}
-        return {key: read(key, MISSING) for key in self.table.keys()}
+            return {key: dict(self.table.read_entries(key)) for key in list(self.table.keys())}
+        return {key: read(key, MISSING) for key in list(self.table.keys())}
 
     def attempt(self, epoch, chain, writes=(), tag=""):
         """What the attempt saw when it began, and the file it wrote."""
@@ -327,7 +329,7 @@ def test_falsy_values_are_values(make):
 def test_large_values(make):
     worker = make()
     blob = b"x" * 3_000_000
-    _, first = worker.attempt(0, [], {n: blob for n in range(4)})
+    _, first = worker.attempt(0, [], dict.fromkeys(range(4), blob))
     assert worker.open([first])[3] == blob
     assert make("other").open([first])[0] == blob
 
@@ -356,7 +358,10 @@ def test_what_is_written_in_the_cache_is_seen(make):
         worker.store.open(version(chain))
         read = worker.table.read
         assert all(read(n, None) == model.get(n) for n in range(0, 30_000, 7))
-        writes = {n: (n, epoch) for n in range(epoch, 30_000, 5)} | {epoch * 7: DELETED, 14: [epoch]}
+        writes = {n: (n, epoch) for n in range(epoch, 30_000, 5)} | {
+            epoch * 7: DELETED,
+            14: [epoch],
+        }
         worker.table.changes.update(writes)
         file = worker.store.snapshot(epoch, f"e{epoch}")
         chain = extend_chain(chain, file)
@@ -800,7 +805,7 @@ def test_a_type_that_has_grown(backend, storage, tmp_path, early, kind, old, val
     for store, files in ((two, chain), (new_store("other"), chain), (new_store("f"), [folded])):
         store.open(version(files))
         table = with_type(store, new)
-        assert {key: table.read(key, None) for key in table.keys()} == dict.fromkeys(
+        assert {key: table.read(key, None) for key in list(table.keys())} == dict.fromkeys(
             ["k", "j", "n"], whole(read)
         )
 
@@ -823,9 +828,13 @@ def test_a_type_that_does_not_fit_is_refused(backend, storage, tmp_path, early, 
 
     if early:
         ask()
-    with pytest.raises(StateMismatch) as caught:
+
+    def open_and_ask():
         two.open(version([file]))
         ask()
+
+    with pytest.raises(StateMismatch) as caught:
+        open_and_ask()
     evidence = caught.value.evidence
     assert (evidence["operator"], evidence["state"]) == ("op", "s")
     assert str(codec_for(old).schema) in evidence["found"]
@@ -849,9 +858,9 @@ def test_parents_of_different_types(backend, storage, tmp_path):
     one = Worker(backend, storage, tmp_path / "new").store
     one.open(version([], parents=parents))
     full = one.snapshot(1, "unasked")
-    for name, given in (("same", {"parents": parents, "chain": []}), ("file", {"chain": [full]})):
+    for name, begin in (("same", {"parents": parents, "chain": []}), ("file", {"chain": [full]})):
         store = Worker(backend, storage, tmp_path / name).store
-        store.open(version(**given))
+        store.open(version(**begin))
         table = store.table("op/s", "value", codec_for(ROW2))
         for key in range(100):
             old = key_group(key, MAX) in subtask_range(0, 2, MAX)
@@ -931,6 +940,54 @@ def _update(shape, model, writes):
             if value % 2 == 0:
                 entries[4] = (4, value)
             model[key] = entries
+
+
+# -- at the same moment -------------------------------------------------------------------------------
+
+
+def before(worker, method, action):
+    """Let something else happen once, just before the worker's backend does a step."""
+    backend = worker.store._backend
+    real = getattr(backend, method)
+
+    def step(*args, **kwargs):
+        setattr(backend, method, real)
+        action()
+        return real(*args, **kwargs)
+
+    setattr(backend, method, step)
+
+
+@pytest.mark.parametrize("step", ["fold", "applying", "ready"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_another_process_applies_the_same_files_at_the_same_moment(tmp_path, storage, step, ahead):
+    """Lists, because an element that is added twice is seen. `ahead` goes on to the next version."""
+    pytest.importorskip("lmdb")
+    one, two, three = (
+        Worker("lmdb", storage, tmp_path, name, kind="list") for name in ("one", "two", "three")
+    )
+
+    def add(n):
+        return {"k": ListChange([n], replace=False)}
+
+    _, first = one.attempt(0, [], add(0))
+    _, second = one.attempt(1, [first], add(1))
+    _, third = two.attempt(2, [first, second], add(2))
+    # Of the three, the first has nothing but its own file, the second is what it is, and the third is new.
+    chain = [first, second, third]
+    runner = two if step == "fold" else three
+
+    def meanwhile():
+        assert one.open(chain) == {"k": [0, 1, 2]}
+        if ahead:
+            one.table.changes.update(add(3))
+            fourth = one.store.snapshot(3, "fourth")
+            assert one.open([*chain, fourth]) == {"k": [0, 1, 2, 3]}
+
+    before(runner, step, meanwhile)
+    assert runner.open(chain) == {"k": [0, 1, 2]}
+    last = Worker("lmdb", storage, tmp_path, "last", kind="list")
+    assert last.open(chain) == {"k": [0, 1, 2]}
 
 
 # -- processes ----------------------------------------------------------------------------------------
