@@ -275,6 +275,8 @@ class Coordinator:
         self._pinned: set[str] = set()
         self._saving: list[frozenset[str]] = []
         self.epoch = 0
+        # What the engine wants to find in the manifest again.
+        self.extra: dict[str, Any] = {}
 
     @property
     def manifest(self) -> Manifest | None:
@@ -390,6 +392,7 @@ class Coordinator:
             offsets=self._offsets,
             committables=committables,
             ended=ended,
+            extra=self.extra,
         )
 
     def _replace_folded(self, store: str, chain: list[StateFile]) -> list[StateFile]:

@@ -108,7 +108,7 @@ def restored_manifest(
         offsets={uid: one for uid, one in manifest.offsets.items() if uid in layout.operators},
         savepoint=False,
         ended=False,
-        extra={},
+        extra={} if root else manifest.extra,
     )
 
 

@@ -59,6 +59,7 @@ class Chain:
         "nodes",
         "opened",
         "operator_states",
+        "rebuilds_reported",
         "sink_hooks",
         "store",
         "vertex",
@@ -88,6 +89,7 @@ class Chain:
             node.id: builder.operator_states(node) for node, _ in self.checkpointed
         }
         self.opened = False
+        self.rebuilds_reported = 0
 
     def leave_keys(self) -> None:
         """No operator has a current key from here on (rule 49)."""

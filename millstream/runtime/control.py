@@ -41,6 +41,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     registered: dict[str, dict[str, dict[str, Any]]] = {}
     committables: dict[str, list[bytes]] = {}
     state_loads: int = 0
+    state_rebuilds: int = 0
     bad_records: dict[str, tuple[int, int]] = {}
 
     def encode(self) -> bytes:

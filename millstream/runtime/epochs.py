@@ -75,6 +75,8 @@ class EpochDriver:
         self._restoring = False
         self._draining = False
         self.ended = False
+        # What the engine has put into the manifest that this attempt goes on from.
+        self.extra: dict[str, Any] = {}
 
     # -- an attempt -----------------------------------------------------------------------------------------
 
@@ -98,6 +100,7 @@ class EpochDriver:
         self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
         self.planner.rewind(self._after_intent(manifest))
         self.ended = manifest is not None and manifest.ended
+        self.extra = {} if manifest is None else manifest.extra
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
         self._restoring = start.restored
         return self._job.spec(
@@ -116,9 +119,10 @@ class EpochDriver:
             return offsets
         return self.savepoints.read_intent(since) or offsets
 
-    def epoch(self, run: RunTasks) -> Outcome:
-        """One epoch, steps 1 to 9 of the coordinator."""
+    def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
+        """One epoch, steps 1 to 9 of the coordinator; `extra` goes into its manifest."""
         assert self._coordinator is not None
+        self._coordinator.extra = extra or {}
         while self._folded:
             store, file = self._folded.popleft()
             # A sweep, at a restart or in between, may have met the file before anybody knew of it.

@@ -94,13 +94,15 @@ class LevelSpec:
 @dataclass(frozen=True)
 class JobSpec:
     """Everything a worker needs. `run_id` is new each time a job is started, also after a failure. Epoch numbers
-    begin at `first_epoch`; the state before it is that of checkpoint `base_epoch`, none if that is None."""
+    begin at `first_epoch`, which is the engine's micro-batch `first_batch`; the state before it is that of checkpoint
+    `base_epoch`, none if that is None."""
 
     run_id: str
     job_id: str
     state_dir: str
     durable: bool
     first_epoch: int
+    first_batch: int
     base_epoch: int | None
     restored: bool
     strict: bool
@@ -222,6 +224,7 @@ class Job:
             state_dir=state_dir,
             durable=durable,
             first_epoch=first_epoch,
+            first_batch=0,
             base_epoch=base_epoch,
             restored=restored,
             strict=not settings.allow_non_restored,

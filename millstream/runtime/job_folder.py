@@ -255,7 +255,9 @@ class JobFolder:
     def _remove_all(self, epochs: list[int]) -> None:
         for epoch in epochs:
             self.storage.delete_tree(f"chk-{epoch}")
-        self.storage.delete_tree("shared")
+        # Not `control`: answers may still wait to be read there.
+        for folder in ("shared", "work", "spark"):
+            self.storage.delete_tree(folder)
         self.storage.delete(INTENT)
 
     def close(self, *, finished: bool, cancelled: bool) -> None:

@@ -45,6 +45,7 @@ class JobMetrics:
         self.records_per_second = 0.0
         self.backlog = 0
         self.state_loads = 0
+        self.state_rebuilds = 0
         self.bad_records: dict[str, tuple[int, int]] = {}
         self.checkpoints = 0
         self.last_checkpoint_size = 0
@@ -70,6 +71,7 @@ class JobMetrics:
             for edge, size in report.bytes_out.items():
                 self.vertices[self._sender(edge)].num_bytes_out[i] += size
             self.state_loads += report.state_loads
+            self.state_rebuilds += report.state_rebuilds
             for uid, (bad, seen) in report.bad_records.items():
                 before = self.bad_records.get(uid, (0, 0))
                 self.bad_records[uid] = before[0] + bad, before[1] + seen

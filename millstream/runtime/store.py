@@ -336,6 +336,10 @@ class StateStore:
                 entries = [one for one in entries if keep(one if by_key else one[0])]
             table.apply(kind, entries, decode)
 
+    def close(self) -> None:
+        """Let go of files; nothing may be read afterwards."""
+        self._backend.close()
+
     # -- writing ----------------------------------------------------------------------------------------
 
     def snapshot(self, epoch: int, attempt: str) -> StateFile | None:

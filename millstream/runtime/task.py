@@ -112,6 +112,7 @@ class _Slot:
     def reopen(self, vertex: VertexSpec) -> Chain:
         """A chain in the place of one whose functions are not up to date."""
         chain = self.chains.pop(vertex.id)
+        chain.store.close()
         if chain.opened:
             _close_functions(chain)
         return self.chain(vertex)
@@ -128,6 +129,8 @@ class _Slot:
 
     def close(self) -> None:
         """Close the user's functions."""
+        for chain in self.chains.values():
+            chain.store.close()
         for chain in self.chains.values():
             if chain.opened:
                 _close_functions(chain)
@@ -401,7 +404,7 @@ class LevelTask:
     def _finish(self, splits: list[SplitProgress]) -> Iterator[pa.RecordBatch]:
         stores: dict[str, StateFile | None] = {}
         registered: dict[str, dict[str, dict[str, Any]]] = {}
-        loads = 0
+        loads = rebuilds = 0
         if self._ended:
             for chain in self._chains.values():
                 _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
@@ -427,6 +430,8 @@ class LevelTask:
                 reached("after state flush")
                 registered.update(self._news(chain))
             loads += chain.store.loads
+            rebuilds += chain.store.rebuilds - chain.rebuilds_reported
+            chain.rebuilds_reported = chain.store.rebuilds
         writers = [w for chain in self._chains.values() for w in chain.writers.values()]
         report = TaskReport(
             epoch=self.epoch,
@@ -449,6 +454,7 @@ class LevelTask:
             registered=registered,
             committables=self._committables,
             state_loads=loads,
+            state_rebuilds=rebuilds,
         )
         if self._ended:
             self._close()

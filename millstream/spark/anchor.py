@@ -5,7 +5,8 @@ frame with one tiny row per subtask, partitioned as the buffers are. Joined with
 Spark zips equal partitionings, and prefers to run a task where its cached row is. If a host is lost, its rows are
 computed, and cached, wherever their subtasks run next.
 
-That a subtask is the partition of the same number holds whatever becomes of the join; only the place depends on it.
+The join must be planned over the exchange as it stands. In a streaming frame that is so from two partitions on; over
+a single one Spark puts exchanges of its own, so a level with one subtask has no anchor.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Anchors:
 
     def __init__(self, session: SparkSession, spec: JobSpec) -> None:
         self._session = session
-        widths = {stage.parallelism for stage in spec.levels[1:]}
+        widths = {stage.parallelism for stage in spec.levels[1:]} - {1}
         self._widest = max(widths, default=0)
         # Spark finds cached frames by their plans: without the run, equal anchors of two jobs would be one.
         self._frames = {
@@ -78,6 +79,8 @@ class Anchors:
 
     def exchange(self, buffers: DataFrame, width: int) -> DataFrame:
         """Every row to the subtask that it is for, and every subtask to its host."""
+        if width not in self._frames:
+            return buffers.repartitionById(width, "target")
         row_id = _id_of("target", width)
         # Nothing but a shuffled hash join fits: a broadcast does not zip, a merge would sort the buffers.
         anchor = self._frames[width].hint("shuffle_hash")

@@ -1,8 +1,8 @@
 """Spark's own log of a streaming query.
 
-Where split-based sources are stands in our manifests, so for them the log is thrown away: each attempt starts a query of
-its own. A *streaming frame* of the user's has its offsets only in Spark's log. A job that reads one keeps the log in its
-folder, and before each attempt cuts it back to the micro-batch of the checkpoint that it goes on from.
+Where split-based sources are stands in our manifests, so for them the log is thrown away: each attempt starts a query
+of its own. A *streaming frame* of the user's has its offsets only in Spark's log. A job that reads one keeps the log in
+its folder, and before each attempt cuts it back to the micro-batch of the checkpoint that it goes on from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import tempfile
 
 from millstream.checkpoint.storage import LocalStorage
-from millstream.errors import ConfigurationError
+from millstream.errors import ConfigurationError, StateMismatch
 from millstream.runtime.job import Job
 from millstream.runtime.job_folder import JobFolder
 
@@ -25,7 +25,9 @@ _FOLDER = "spark"
 class QueryLog:
     """The `checkpointLocation` of one attempt; `first_batch` is the number that Spark's next new micro-batch has."""
 
-    def __init__(self, job: Job, folder: JobFolder, last_batch: int | None) -> None:
+    def __init__(
+        self, job: Job, folder: JobFolder, last_batch: int | None, *, restored: bool
+    ) -> None:
         self._kept = any(not vertex.head.operator.bounded for vertex in job.frame_sources)  # type: ignore[attr-defined]
         self.first_batch = 0
         if not self._kept:
@@ -37,6 +39,13 @@ class QueryLog:
                 msg,
                 found=folder.storage.root,
                 hint="Spark's log of the frame is kept beside them; use a source of Millstream's, or a mounted folder",
+            )
+        if restored and last_batch is None:
+            msg = "a savepoint does not hold the offsets of a streaming Spark frame"
+            raise StateMismatch(
+                msg,
+                operator=", ".join(vertex.head.name for vertex in job.frame_sources),
+                hint="start from the job's own last checkpoint, or read the data with a source of Millstream's",
             )
         self.path = os.path.join(folder.storage.root, _FOLDER)
         if last_batch is None:

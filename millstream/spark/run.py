@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ from millstream.spark.anchor import Anchors
 from millstream.spark.failures import translate
 from millstream.spark.folding import run_fold
 from millstream.spark.levels import level_frame
+from millstream.spark.query_log import QueryLog
 from millstream.spark.session import has_executors, is_cluster, job_session
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
@@ -99,12 +100,17 @@ class SparkRun(JobRun):
     # -- many epochs ------------------------------------------------------------------------------------
 
     def _run_stream(self, spec: JobSpec, driver: EpochDriver, writers: SparkWriters) -> None:
+        log = QueryLog(
+            self.job, driver.folder, driver.extra.get("spark_batch"), restored=spec.restored
+        )
+        spec = self._spec = replace(spec, first_batch=log.first_batch)
         # In one process there is nowhere else to run.
         anchors = Anchors(self._session, spec) if has_executors(self._session) else None
         try:
             frame = level_frame(self._session, self.job, spec, anchors)
-            self._run_epochs(frame, anchors, spec, driver, writers)
+            self._run_epochs(frame, anchors, spec, driver, writers, log)
         finally:
+            log.close()
             if anchors is not None:
                 with contextlib.suppress(Exception):
                     # The JVM may be what has failed.
@@ -117,12 +123,14 @@ class SparkRun(JobRun):
         spec: JobSpec,
         driver: EpochDriver,
         writers: SparkWriters,
+        log: QueryLog,
     ) -> None:
         work_files = WorkFiles(spec, self.job.split_sources)
 
         def micro_batch(rows: DataFrame, number: int) -> None:
             """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
-            if self._ended.is_set():
+            if self._ended.is_set() or number < log.first_batch:
+                # Spark repeats a micro-batch that it has not noted as done; the manifest says that it is.
                 return
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
@@ -132,7 +140,7 @@ class SparkRun(JobRun):
                 return collected
 
             try:
-                if driver.epoch(run) is not Outcome.GO_ON:
+                if driver.epoch(run, {"spark_batch": number}) is not Outcome.GO_ON:
                     self._ended.set()
                 elif anchors is not None:
                     anchors.rebalance()
@@ -143,9 +151,7 @@ class SparkRun(JobRun):
                 msg = f"micro-batch {number} failed"
                 raise EngineError(msg) from None
 
-        # Spark's own log holds nothing that we need again: where each source is stands in the manifest.
-        spark_log = tempfile.mkdtemp(prefix="millstream-spark-")
-        writer = frame.writeStream.foreachBatch(micro_batch).option("checkpointLocation", spark_log)
+        writer = frame.writeStream.foreachBatch(micro_batch).option("checkpointLocation", log.path)
         self._query = writer.start()
         try:
             while self._query.isActive:
@@ -156,7 +162,6 @@ class SparkRun(JobRun):
                 raise self._failure or failure
         finally:
             self._query.stop()
-            shutil.rmtree(spark_log, ignore_errors=True)
 
     def _stopping(self) -> bool:
         return self._ended.is_set() or self._cancelled.is_set()

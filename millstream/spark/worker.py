@@ -73,7 +73,7 @@ def _batch(context: TaskContext | None) -> int:
 
 
 def _epoch(job: JobSpec, context: TaskContext | None) -> int:
-    return job.first_epoch + _batch(context)
+    return job.first_epoch + _batch(context) - job.first_batch
 
 
 def _guarded(batches: Callable[[], Batches]) -> Batches:
@@ -99,7 +99,7 @@ def source_level(
 
     def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
         job, number_of_batch = load(run_id, spec), _batch(TaskContext.get())
-        epoch = job.first_epoch + number_of_batch
+        epoch = job.first_epoch + number_of_batch - job.first_batch
         for batch in batches:
             for number in batch.column(batch.num_columns - 1).to_pylist():
                 data = (
