@@ -393,6 +393,7 @@ class Coordinator:
             committables=committables,
             ended=ended,
             extra=self.extra,
+            restored_from="" if before is None else before.restored_from,
         )
 
     def _replace_folded(self, store: str, chain: list[StateFile]) -> list[StateFile]:

@@ -62,6 +62,8 @@ class Lease:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.lost: JobLocked | None = None
+        # True if a driver held it before and did not give it back: it has died.
+        self.took_over = False
 
     @classmethod
     def acquire(
@@ -86,11 +88,14 @@ class Lease:
             ttl=ttl,
             machine=_machine(),
         )
+        took_over = False
         while True:
             seen = _read(storage)
             holder = _decode(seen)
             if holder is not None and holder.owner == record.owner:
-                return cls(storage, record, clock)
+                lease = cls(storage, record, clock)
+                lease.took_over = took_over
+                return lease
             if seen is None:
                 record = _at(record, clock)
                 # FileExistsError: somebody was quicker.
@@ -99,6 +104,7 @@ class Lease:
                 if not storage.exclusive_publish:
                     sleep(ttl / 10)
             elif _wait_for_end(storage, seen, ttl, sleep):
+                took_over = True
                 record = _at(record, clock)
                 storage.write(LEASE_NAME, msgspec.json.encode(record))
                 # Of two that take over at the same moment the last to write has it: let it write.

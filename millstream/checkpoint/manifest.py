@@ -74,7 +74,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`stores` by "uid of the chain's head/subtask"; `offsets` and `committables` by the uid of the source or sink.
-    `ended` if nothing follows; `savepoint` if every file lies beside this one."""
+    `ended` if nothing follows; `savepoint` if every file lies beside this one; `restored_from` is the path that the
+    user has started the job from."""
 
     epoch: int
     job_id: str
@@ -88,6 +89,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
     savepoint: bool = False
     extra: dict[str, Any] = {}
+    restored_from: str = ""
 
     def files(self) -> set[str]:
         """The files of the job's own folder that the checkpoint needs."""

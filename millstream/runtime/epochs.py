@@ -99,7 +99,7 @@ class EpochDriver:
         manifest = start.manifest
         self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
         self.planner.rewind(self._after_intent(manifest))
-        self.ended = manifest is not None and manifest.ended
+        self.ended = start.finished or (manifest is not None and manifest.ended)
         self.extra = {} if manifest is None else manifest.extra
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
         self._restoring = start.restored

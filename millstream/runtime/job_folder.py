@@ -37,6 +37,8 @@ from millstream.runtime.job import Job
 
 __all__ = ["INTENT", "JobFolder", "Start", "job_folder_name"]
 
+_FINISHED = "finished"
+
 _log = logging.getLogger("millstream.job")
 
 # What an epoch under AT_MOST_ONCE is going to read.
@@ -59,6 +61,7 @@ class Start:
     manifest: Manifest | None
     kept: list[Manifest]
     restored: bool
+    finished: bool = False
 
     @property
     def first_epoch(self) -> int:
@@ -111,7 +114,10 @@ class JobFolder:
         self.check_lease()
         settings, again = self._job.settings, self._started
         epochs = list_epochs(self.storage)
-        if not again and settings.recovery_path is not None:
+        if not again and self.storage.exists(_FINISHED) and self._may_resume:
+            # The driver was lost while it cleaned up after the end.
+            return Start(None, [], restored=False, finished=True)
+        if not again and settings.recovery_path is not None and not self._was_under_way(epochs):
             start = self._from_path(settings.recovery_path, epochs)
         else:
             if not again and settings.resume == "never":
@@ -122,6 +128,23 @@ class JobFolder:
         self._sweep(start)
         return start
 
+    @property
+    def _may_resume(self) -> bool:
+        settings = self._job.settings
+        return settings.resume != "never" and settings.recovery_path is None
+
+    def _was_under_way(self, epochs: list[int]) -> bool:
+        """True if a driver that was started from the same path has died: who starts it again with the same words wants
+        it to go on, not to do everything since then once more."""
+        if self.lease is None or not self.lease.took_over or not epochs:
+            return False
+        try:
+            latest = read_manifest(self.storage, epochs[-1])
+        except StateError:
+            return False
+        path = self._job.settings.recovery_path
+        return path is not None and latest.restored_from == stable(path)
+
     def _from_path(self, path: str, epochs: list[int]) -> Start:
         manifest, storage = open_checkpoint(path)
         layout = self._job.layout(self.job_id)
@@ -129,7 +152,7 @@ class JobFolder:
         epoch = max([manifest.epoch, *epochs]) + 1
         begin = restored_manifest(manifest, layout, epoch=epoch, root=storage.root)
         # They belong to the job that was saved, which has committed them, or will.
-        begin = msgspec.structs.replace(begin, committables={})
+        begin = msgspec.structs.replace(begin, committables={}, restored_from=stable(path))
         # It speaks of the job that was here before.
         self.storage.delete(INTENT)
         write_manifest(self.storage, begin)
@@ -266,6 +289,11 @@ class JobFolder:
         if self.durable:
             drop = self._job.settings.retention == "DELETE_ON_CANCELLATION"
             if (finished or (cancelled and drop)) and self._is_held():
+                if finished:
+                    # If this driver is lost now, the next one must not take the empty folder for a new job's.
+                    self.storage.write(_FINISHED, b"")
                 self._remove_all(list_epochs(self.storage))
         if self.lease is not None:
             self.lease.release()
+        if self.durable and finished:
+            self.storage.delete(_FINISHED)

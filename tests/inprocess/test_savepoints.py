@@ -289,3 +289,54 @@ def test_the_command_line_reaches_a_running_job(tmp_path):
     assert run.invoke(main, ["list", *folder]).output == "no jobs\n"
     gone = run.invoke(main, ["cancel", *folder, "numbers"])
     assert gone.exit_code == 1
+
+
+def test_the_same_savepoint_again_after_a_lost_driver_goes_on(tmp_path, monkeypatch):
+    """Killed and started again with the same -s, a job goes on; stopped and started again, it starts from there."""
+    path = saved(tmp_path, count_ints())
+
+    def from_savepoint(count, wait):
+        out = []
+        env = environment(2, millstream_epoch_records=20)
+        env.get_configuration().set_string("execution.state-recovery.path", path)
+        env.get_configuration().set_string("execution.checkpointing.dir", str(tmp_path / "chk"))
+        numbers = env.from_source(Numbers(count, unbounded=True), None, "numbers").uid("numbers")
+        counted = numbers.key_by(BY_SPLIT).process(count_ints()).uid("counter")
+        counted._sink("out", CollectOp(out.extend))
+        client = env.execute_async("again")
+        wait_for(out, wait)
+        client.cancel().result(30)
+        return sorted(out)
+
+    with monkeypatch.context() as patch:
+        # A driver that is killed does not give its lease back.
+        patch.setattr("millstream.checkpoint.lease.Lease.release", lambda lease: lease._stopped.set())
+        assert from_savepoint(66, 6) == [(f"k{k}", 11) for k in range(6)]
+    lease = tmp_path / "chk" / "again" / "lease.json"
+    lease.write_text(lease.read_text().replace('"process_start":', '"process_start":1'))
+    assert from_savepoint(72, 6) == [(f"k{k}", 12) for k in range(6)]
+    assert from_savepoint(66, 6) == [(f"k{k}", 11) for k in range(6)]
+
+
+def test_a_driver_lost_while_it_cleans_up_after_the_end(tmp_path, monkeypatch):
+    def run():
+        out = []
+        env = environment(1, millstream_epoch_records=20)
+        env.get_configuration().set_string("execution.checkpointing.dir", str(tmp_path))
+        env.from_collection(list(range(40)))._sink("out", CollectOp(out.extend))
+        env.execute("finishing")
+        return out
+
+    with monkeypatch.context() as patch:
+
+        def killed(lease):
+            lease._stopped.set()
+            raise RuntimeError("killed")
+
+        patch.setattr("millstream.checkpoint.lease.Lease.release", killed)
+        with pytest.raises(RuntimeError):
+            run()
+    lease = tmp_path / "finishing" / "lease.json"
+    lease.write_text(lease.read_text().replace('"process_start":', '"process_start":1'))
+    assert run() == []
+    assert run() == list(range(40))

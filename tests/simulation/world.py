@@ -421,7 +421,7 @@ class World:
     def injected(error: BaseException | None) -> bool:
         seen: set[int] = set()
         while error is not None and id(error) not in seen:
-            if isinstance(error, TaskFault | OSError | SinkError):
+            if isinstance(error, TaskFault | OSError | SinkError) or "TaskFault" in str(error):
                 return True
             seen.add(id(error))
             error = error.__cause__
