@@ -110,6 +110,9 @@ class Storage(ABC):
             else:
                 self.delete_tree(name)
 
+    def delete_hidden(self, folder: str) -> None:
+        """Remove what writers that were killed have left behind directly in a folder."""
+
     def copy_from(self, other: Storage, name: str, to_name: str) -> None:
         """Copy a file of another storage, or of this one, without holding it in memory."""
         with other.open_read(name) as source, self.open_write(to_name) as target:
@@ -194,6 +197,13 @@ class LocalStorage(Storage):
                 if path.exists():
                     continue
             return
+
+    def delete_hidden(self, folder: str) -> None:
+        path = self._root / checked_name(folder, empty=True)
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list(path.iterdir()):
+                if entry.name.startswith(".") and entry.is_file():
+                    entry.unlink(missing_ok=True)
 
     def folder(self, name: str) -> LocalStorage:
         return LocalStorage(str(self._file(name)), durable=self._durable)

@@ -256,6 +256,8 @@ class JobFolder:
 
     def _sweep(self, start: Start) -> None:
         """Remove what attempts have left behind that no checkpoint names."""
+        for folder in self._stores():
+            self.storage.delete_hidden(folder)
         needed = set[str]().union(*(manifest.files() for manifest in start.kept))
         self.sweep(needed)
 

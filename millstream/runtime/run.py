@@ -122,11 +122,11 @@ class JobRun(ABC):
             except BaseException as failure:
                 error = self._translate(failure)
                 if self._cancelled.is_set():
-                    raise error from failure
+                    raise error from _cause(error, failure)
                 epoch = driver.metrics.epoch
                 pause = 0.0 if driver.may_fall_back(error) else restarts.pause(error, epoch)
                 if pause is None:
-                    raise error from failure
+                    raise error from _cause(error, failure)
                 driver.metrics.restarts += 1
                 self.status = JobStatus.RESTARTING
                 _log.warning("the job failed and starts again in %.1f s: %s", pause, error)
@@ -194,6 +194,11 @@ class JobRun(ABC):
         if self.error is not None:
             raise self.error
         return self.seconds
+
+
+def _cause(error: BaseException, failure: BaseException) -> BaseException | None:
+    """What an error came from: what the engine raised, or, if that is the error itself, its own cause."""
+    return error.__cause__ if error is failure else failure
 
 
 def _exit_of(error: BaseException) -> JobError:

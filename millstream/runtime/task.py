@@ -359,10 +359,12 @@ class LevelTask:
     def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
         """Bring state to the version before the epoch, then open the functions if they are not."""
         first = not chain.opened
-        if not first and not chain.store.in_use:
-            return chain
         manifest = self._version()
         version = None if manifest is None else manifest.stores.get(chain.store.owner)
+        written = version is not None and bool(version.chain or version.parents)
+        if not first and not chain.store.in_use and not written:
+            # Nobody has asked for state yet, here or in another process.
+            return chain
         if not first and chain.checkpointed and not chain.store.is_current(version):
             # What the functions hold is not what the last epoch left: another process ran it.
             chain = self._chains[vertex.id] = self._slot.reopen(vertex)

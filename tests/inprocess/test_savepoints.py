@@ -310,7 +310,9 @@ def test_the_same_savepoint_again_after_a_lost_driver_goes_on(tmp_path, monkeypa
 
     with monkeypatch.context() as patch:
         # A driver that is killed does not give its lease back.
-        patch.setattr("millstream.checkpoint.lease.Lease.release", lambda lease: lease._stopped.set())
+        patch.setattr(
+            "millstream.checkpoint.lease.Lease.release", lambda lease: lease._stopped.set()
+        )
         assert from_savepoint(66, 6) == [(f"k{k}", 11) for k in range(6)]
     lease = tmp_path / "chk" / "again" / "lease.json"
     lease.write_text(lease.read_text().replace('"process_start":', '"process_start":1'))

@@ -136,6 +136,7 @@ def on_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.pyspark.python": sys.executable,
+            "execution.checkpointing.dir": str(folder / "checkpoints"),
             **EXECUTORS,
         }
         printed = run_all(with_settings(settings), folder, [*examples(), moving])
@@ -154,7 +155,7 @@ def test_standalone_cluster(on_standalone: dict[str, list[str]], name: str) -> N
     assert Counter(on_standalone[name]) == Counter(EXPECTED[name])
 
 
-def test_state_moves_between_executors(on_standalone: dict[str, list[str]]) -> None:
+def test_state_stays_on_its_executor(on_standalone: dict[str, list[str]]) -> None:
     *lines, last = on_standalone["moving.py"]
     assert last == f"epochs: {EPOCHS}"
     counts: dict[int, list[int]] = defaultdict(list)
@@ -162,6 +163,8 @@ def test_state_moves_between_executors(on_standalone: dict[str, list[str]]) -> N
     for line in lines:
         key, count, subtask, executor = map(int, line.partition("> ")[2].split())
         counts[key].append(count)
-        executors[subtask].add(executor)
+        if count > RECORDS // KEYS // 2:
+            # At the start subtasks may move once, when the second executor has come.
+            executors[subtask].add(executor)
     assert dict(counts) == {key: list(range(1, RECORDS // KEYS + 1)) for key in range(KEYS)}
-    assert {subtask: len(seen) for subtask, seen in executors.items()} == {0: 2, 1: 2}
+    assert {subtask: len(seen) for subtask, seen in executors.items()} == {0: 1, 1: 1}

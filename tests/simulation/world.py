@@ -39,7 +39,7 @@ from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
 
 ATTEMPTS = 4
 # True: in every third seed the program asks for its keyed state with the first record, not in open().
-LATE_STATE = os.environ.get("MILLSTREAM_LATE_STATE") == "1"
+LATE_STATE = os.environ.get("MILLSTREAM_LATE_STATE", "1") == "1"
 
 
 class Violation(AssertionError):
