@@ -144,11 +144,16 @@ class Table(ABC):
 
     def delta(self) -> Iterator[tuple[str, Entries]]:
         """The changes as blocks of a file."""
-        changes = self.changes
-        gone = [k for k, v in changes.items() if v is DELETED or getattr(v, "cleared", False)]
+        changes, encode, shape = self.changes, self.encode, self.shape
+        if shape == "map":
+            gone = [k for k, v in changes.items() if v is DELETED or v.cleared]
+        else:
+            gone = [k for k, v in changes.items() if v is DELETED]
         yield from _blocks("D", gone)
-        encode = self.encode
-        match self.shape:
+        match shape:
+            case "value" if encode is None and not gone:
+                # Nearly every epoch of nearly every job: no step per key but those of the pickler.
+                yield from _blocks("P", changes.items())
             case "value":
                 yield from _blocks(
                     "P",
@@ -249,11 +254,10 @@ class HashTable(Table):
     def fold(self) -> None:
         base, shape = self.base, self.shape
         if shape == "value":
-            for key, value in self.changes.items():
-                if value is DELETED:
-                    base.pop(key, None)
-                else:
-                    base[key] = value
+            gone = [key for key, value in self.changes.items() if value is DELETED]
+            base.update(self.changes)
+            for key in gone:
+                del base[key]
         else:
             merge = _merge_list if shape == "list" else _merge_map
             for key, change in self.changes.items():
