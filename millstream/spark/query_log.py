@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
+
+from pyspark.sql import SparkSession
 
 from millstream.checkpoint.storage import LocalStorage
 from millstream.errors import ConfigurationError, StateMismatch
 from millstream.runtime.job import Job
 from millstream.runtime.job_folder import JobFolder
+from millstream.spark.session import temporary_folder
 
 __all__ = ["QueryLog"]
 
@@ -26,12 +28,18 @@ class QueryLog:
     """The `checkpointLocation` of one attempt; `first_batch` is the number that Spark's next new micro-batch has."""
 
     def __init__(
-        self, job: Job, folder: JobFolder, last_batch: int | None, *, restored: bool
+        self,
+        session: SparkSession,
+        job: Job,
+        folder: JobFolder,
+        last_batch: int | None,
+        *,
+        restored: bool,
     ) -> None:
         self._kept = any(not vertex.head.operator.bounded for vertex in job.frame_sources)  # type: ignore[attr-defined]
         self.first_batch = 0
         if not self._kept:
-            self.path = tempfile.mkdtemp(prefix="millstream-spark-")
+            self.path = temporary_folder(session, "millstream-spark-")
             return
         if not isinstance(folder.storage, LocalStorage):
             msg = "a job that reads a streaming Spark frame needs its checkpoints in a local or mounted folder"

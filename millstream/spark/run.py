@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,7 +23,7 @@ from millstream.spark.failures import translate
 from millstream.spark.folding import run_fold
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
-from millstream.spark.session import has_executors, is_cluster, job_session
+from millstream.spark.session import has_executors, is_cluster, job_session, temporary_folder
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
@@ -65,7 +63,7 @@ class SparkRun(JobRun):
         return translate(error)
 
     def _temporary_folder(self) -> str:
-        """A folder that goes with the job. If this process is killed, the JVM removes it on its own way out."""
+        """A folder that goes with the job."""
         if is_cluster(self._session) and not self.job.one_epoch:
             msg = "a job on a cluster needs a checkpoint directory that every host can see"
             raise ConfigurationError(
@@ -73,11 +71,7 @@ class SparkRun(JobRun):
                 master=self._session.sparkContext.master,
                 hint="set execution.checkpointing.dir to a shared folder or an object store",
             )
-        folder = tempfile.mkdtemp(prefix="millstream-state-")
-        jvm: Any = self._session._jvm
-        hooks = jvm.org.apache.spark.util.ShutdownHookManager
-        hooks.registerShutdownDeleteDir(jvm.java.io.File(folder))
-        return folder
+        return temporary_folder(self._session, "millstream-state-")
 
     def _ship_python_files(self) -> None:
         files = self.job.settings.python_files
@@ -101,7 +95,11 @@ class SparkRun(JobRun):
 
     def _run_stream(self, spec: JobSpec, driver: EpochDriver, writers: SparkWriters) -> None:
         log = QueryLog(
-            self.job, driver.folder, driver.extra.get("spark_batch"), restored=spec.restored
+            self._session,
+            self.job,
+            driver.folder,
+            driver.extra.get("spark_batch"),
+            restored=spec.restored,
         )
         spec = self._spec = replace(spec, first_batch=log.first_batch)
         # In one process there is nowhere else to run.

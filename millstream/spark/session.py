@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -24,7 +25,14 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
 
-__all__ = ["executor_count", "has_executors", "is_cluster", "job_session", "make_session"]
+__all__ = [
+    "executor_count",
+    "has_executors",
+    "is_cluster",
+    "job_session",
+    "make_session",
+    "temporary_folder",
+]
 
 _CONTEXT = {
     # A task whose Python worker dies is tried again, as it would be on a cluster.
@@ -97,6 +105,15 @@ def executor_count(session: SparkSession) -> int:
     context: Any = session.sparkContext._jsc.sc()
     # The driver is in the list too.
     return int(context.getExecutorMemoryStatus().size()) - 1
+
+
+def temporary_folder(session: SparkSession, prefix: str) -> str:
+    """A folder on the driver. If this process is killed, the JVM removes it on its own way out."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    jvm: Any = session._jvm
+    hooks = jvm.org.apache.spark.util.ShutdownHookManager
+    hooks.registerShutdownDeleteDir(jvm.java.io.File(folder))
+    return folder
 
 
 def make_session(options: Mapping[str, str]) -> SparkSession:
