@@ -122,7 +122,9 @@ def test_nothing_is_left(program: Program, name: str) -> None:
     elif name == "Ctrl-C in millstream run":
         assert words == ["Interrupted."]
     else:
-        assert words == []
+        # A JVM that is told to end in the middle of a micro-batch may say so.
+        dying = 'Exception in thread "stream execution thread'
+        assert words == [] or (ending.signal and words[0].startswith(dying)), words
     if ending.text is CANCELLING:
         assert program.lines[-1] == "then CANCELED"
 
