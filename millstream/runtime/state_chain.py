@@ -29,8 +29,8 @@ __all__ = ["extend_chain", "needs_folding", "open_file", "read_file", "store_fol
 # File systems take 255 bytes a name.
 _MAX_NAME = 120
 # A chain is folded when it is this long, or when its changes have grown to so many times the full file.
-_MAX_CHAIN = 24
-_MAX_GROWTH = 4
+_MAX_CHAIN = 40
+_MAX_GROWTH = 8
 _COPY_IN_MEMORY = 8 << 20
 
 
