@@ -449,17 +449,17 @@ def test_a_long_chain_becomes_one_full_file(make, storage, on_disk, monkeypatch)
         monkeypatch.setattr(store_module, "_FOLD_IN_MEMORY", 0)
     one, behind = make("one"), make("behind")
     chain = []
-    for epoch in range(30):
+    for epoch in range(50):
         # What is written only once must be in every full file after it.
         once = {"old": "kept"} if epoch == 0 else {}
         writes = {"n": epoch, epoch: epoch, epoch - 1: DELETED} | once
         _, file = one.attempt(epoch, chain, writes)
         chain = extend_chain(chain, file)
     behind.open(chain)
-    wanted = {"n": 29, 29: 29, "old": "kept"}
+    wanted = {"n": 49, 49: 49, "old": "kept"}
     assert needs_folding(chain)
     folded = fold_chain(storage, "op/0", chain, "folded")
-    assert (folded.full, folded.covers, folded.epoch) == (True, chain[-1].name, 29)
+    assert (folded.full, folded.covers, folded.epoch) == (True, chain[-1].name, 49)
     rebuilds = one.store.rebuilds
     for worker in (one, behind, make("late")):
         assert worker.open([folded]) == wanted
