@@ -12,7 +12,6 @@ stays while its workers are killed; then the end of the input, and the verdict.
 from __future__ import annotations
 
 import argparse
-import itertools
 import random
 import shutil
 import signal
@@ -123,18 +122,6 @@ class Chaos:
         points = DRIVER_POINTS if role == "driver" else WORKER_POINTS
         struck = {kill.point for kill in self.done if kill.struck and kill.role == role}
         return [point for point in points if point not in struck]
-
-    def cover(self, most: int = 4) -> None:
-        """Runs until every point has been struck: a kill may come too late, when the job has ended by itself."""
-        for _ in range(most):
-            drivers, workers = self.missing("driver"), self.missing("worker")
-            if self.failures or not (drivers or workers):
-                return
-            self.kills += len(drivers)
-            self.worker_kills += len(workers)
-            self._points = itertools.chain(drivers, self._points)
-            self._worker_points = itertools.chain(workers, self._worker_points)
-            self.run()
 
     def log(self, text: str) -> None:
         if self.say:
