@@ -16,7 +16,7 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 from tests.integration.processes import eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 in_both_ways = pytest.mark.parametrize(
     "options", [{}, {"millstream.epoch.records": "1"}], ids=["one epoch", "many epochs"]

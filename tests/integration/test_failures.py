@@ -22,7 +22,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def broken(value: int) -> int:

@@ -19,7 +19,7 @@ from millstream.datastream.connectors.file_system import BucketAssigner, FileSin
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.graph.operators import CollectOp
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 NO_WATERMARKS = WatermarkStrategy.no_watermarks()
 

@@ -23,7 +23,7 @@ from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream.connectors.spark import SparkSink
 from millstream.errors import SourceNotFound, UnsupportedOperation
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 NONE = WatermarkStrategy.no_watermarks()
 
 

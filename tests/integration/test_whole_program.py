@@ -25,7 +25,7 @@ from millstream.datastream.connectors.base import (
 )
 from millstream.datastream.connectors.file_system import BucketAssigner, FileSink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 BIG, ODD = OutputTag("big"), OutputTag("odd")
 SIZE = 300

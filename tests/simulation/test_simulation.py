@@ -19,6 +19,8 @@ from millstream.runtime.store import StateStore
 from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
 from tests.simulation.world import RATES, Violation, run_seed, simulated
 
+pytestmark = pytest.mark.timeout(600)
+
 SEEDS = int(os.environ.get("MILLSTREAM_SEEDS", "500"))
 
 
