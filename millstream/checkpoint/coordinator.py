@@ -13,9 +13,11 @@ The steps of epoch n, under EXACTLY_ONCE:
 4. `Publish`: the manifest of checkpoint n, create-only. **From here on the epoch is complete; before, it never was.**
 5. `Commit`: the sinks, with the committables that the manifest holds.
 6. `Deliver`: records for `print` and `execute_and_collect`.
-7. `Save`: savepoints that were asked for.
-8. `Remove`: manifests beyond the retained ones, and files that none of the others names.
-9. `Fold`: chains that have become long are folded into one file beside the job; the result joins a later manifest.
+7. `Remove`: manifests beyond the retained ones, and files that none of the others names.
+8. `Fold`: chains that have become long are folded into one file beside the job; the result joins a later manifest.
+
+Savepoints are copies of a complete checkpoint. The driver takes them between two epochs, and has the files pinned
+meanwhile.
 
 What if step k fails, or the driver dies in it?
 
@@ -25,9 +27,9 @@ What if step k fails, or the driver dies in it?
 - 5: the next driver commits again from the manifest; commits are idempotent by (job, sink, epoch). Only the latest
   manifest can be uncommitted, because n+1 is not planned before 5 is done.
 - 6: what was not delivered is lost with the driver, as `print` and `execute_and_collect` belong to it.
-- 7: a savepoint without its manifest, which is written last, is no savepoint; the request fails, the job goes on.
-- 8: what is left over is removed by the sweep at the next start. A manifest goes before the files it names.
-- 9: the chain stays as it is and is folded another time.
+- 7: what is left over is removed by the sweep at the next start. A manifest goes before the files it names.
+- 8: the chain stays as it is and is folded another time.
+- A savepoint without its manifest, which is written last, is no savepoint; the request fails, the job goes on.
 
 AT_LEAST_ONCE commits (5) before it publishes (4): results are visible sooner, and doubled if the driver dies between.
 AT_MOST_ONCE publishes the ranges of the epoch before it runs (an *intent*, between 1 and 2): after a failure they are
@@ -65,8 +67,6 @@ __all__ = [
     "Remove",
     "Resume",
     "Run",
-    "Save",
-    "Saved",
 ]
 
 Offsets = dict[str, dict[str, int]]
@@ -136,11 +136,6 @@ class Delivered:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """The savepoints are written, or have failed."""
-
-
-@dataclass(frozen=True)
 class Cleaned:
     """What was to be removed is removed."""
 
@@ -198,13 +193,6 @@ class Deliver:
     """Hand over what is for the driver; answer with `Delivered`."""
 
     epoch: int
-
-
-@dataclass(frozen=True)
-class Save:
-    """Write the savepoints that were asked for; answer with `Saved`."""
-
-    manifest: Manifest
 
 
 @dataclass(frozen=True)
@@ -304,9 +292,6 @@ class Coordinator:
             case Committed():
                 return self._committed()
             case Delivered():
-                assert self._last is not None
-                return [Save(self._last)]
-            case Saved():
                 return self._clean_up()
             case Cleaned():
                 return self._finish()
@@ -422,7 +407,7 @@ class Coordinator:
         return []
 
     def _clean_up(self) -> list[Command]:
-        """Step 8: a manifest goes first, then what only it named."""
+        """Step 7: a manifest goes first, then what only it named."""
         gone = self._kept[: -self._retained]
         self._kept = self._kept[-self._retained :]
         needed = self._pinned.union(*self._saving)
@@ -432,7 +417,7 @@ class Coordinator:
         return [Remove([manifest.epoch for manifest in gone], sorted(files))]
 
     def _finish(self) -> list[Command]:
-        """Step 9, and the end of the epoch."""
+        """Step 8, and the end of the epoch."""
         assert self._last is not None
         commands: list[Command] = []
         for name, store in self._last.stores.items():

@@ -135,9 +135,11 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
         raise damaged(name, str(error)) from None
 
 
-def write_manifest(storage: Storage, manifest: Manifest) -> None:
-    """Publish; `FileExistsError` if the epoch has been published before."""
-    storage.publish(manifest_name(manifest.epoch), encode_manifest(manifest))
+def write_manifest(storage: Storage, manifest: Manifest) -> int:
+    """Publish; its size. `FileExistsError` if the epoch has been published before."""
+    data = encode_manifest(manifest)
+    storage.publish(manifest_name(manifest.epoch), data)
+    return len(data)
 
 
 def read_manifest(storage: Storage, epoch: int) -> Manifest:

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from millstream.checkpoint import coordinator as c
-from millstream.checkpoint.manifest import Manifest, encode_manifest, write_manifest
+from millstream.checkpoint.manifest import Manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import JobLocked, StateError
 from millstream.runtime.control import TaskReport
@@ -120,7 +120,7 @@ class EpochDriver:
         return self.savepoints.read_intent(since) or offsets
 
     def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
-        """One epoch, steps 1 to 9 of the coordinator; `extra` goes into its manifest."""
+        """One epoch, steps 1 to 8 of the coordinator; `extra` goes into its manifest."""
         assert self._coordinator is not None
         self._coordinator.extra = extra or {}
         while self._folded:
@@ -170,12 +170,12 @@ class EpochDriver:
                 reached("before manifest")
                 self.folder.check_lease()
                 try:
-                    write_manifest(self.folder.storage, manifest)
+                    size = write_manifest(self.folder.storage, manifest)
                 except FileExistsError:
                     msg = f"checkpoint {manifest.epoch} has been published by another driver"
                     raise JobLocked(msg, folder=self.folder.storage.root) from None
                 reached("after manifest")
-                self.metrics.checkpoint(manifest, len(encode_manifest(manifest)))
+                self.metrics.checkpoint(manifest, size)
                 return c.Published()
             case c.Commit(epoch=epoch, committables=committables):
                 # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
@@ -189,8 +189,6 @@ class EpochDriver:
                 self._rows = []
                 self.planner.done()
                 return c.Delivered()
-            case c.Save():
-                return c.Saved()
             case c.Remove(epochs=epochs, files=files):
                 reached("cleaning up")
                 self._remove(list(epochs), list(files))

@@ -7,6 +7,7 @@ every subtask as a whole, broadcast state is copied.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -123,17 +124,19 @@ class OperatorStates(OperatorStateStore):
         return self._states.get(f"{self._uid}/{descriptor.get_name()}", kind)
 
 
-class _State:
+class _State(ABC):
     kind = LIST
 
     def __init__(self, owner: OperatorState) -> None:
         self._owner = owner
 
+    @abstractmethod
     def fill(self, value: Iterable[Any]) -> None:
-        raise NotImplementedError
+        """Put this in the place of what is here."""
 
+    @abstractmethod
     def content(self) -> list[Any]:
-        raise NotImplementedError
+        """What goes into a file."""
 
 
 class _ListState(_State, ListState[Any]):

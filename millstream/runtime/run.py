@@ -144,9 +144,9 @@ class JobRun(ABC):
     def _temporary_folder(self) -> str:
         return tempfile.mkdtemp(prefix="millstream-state-")
 
+    @abstractmethod
     def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
         """Fold a chain of state files, some time; tell the driver."""
-        raise NotImplementedError
 
     def _release(self) -> None:
         """The job is over: let go of what the attempts have used."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from millstream.checkpoint.manifest import StoreState
-from millstream.checkpoint.statefile import Header, StateFile, StateWriter
+from millstream.checkpoint.statefile import Header, StateFile
 from millstream.checkpoint.storage import Storage
-from millstream.runtime.codec import dumps
-from millstream.runtime.store import StateStore, store_folder
+from millstream.runtime.state_chain import store_folder, write_file
+from millstream.runtime.store import StateStore
 
 __all__ = ["load_store", "write_full"]
 
@@ -23,13 +23,6 @@ def write_full(
 ) -> StateFile:
     """One file that holds everything."""
     name = f"shared/{store_folder(owner)}/{epoch:012d}-{attempt}"
-    tables = list(store.tables.values())
-    header = Header(name, epoch, True, [table.info for table in tables])
-    with storage.open_write(name) as stream:
-        writer = StateWriter(stream, header, dumps)
-        writer.operator_state(store.operator_state.content())
-        for place, table in enumerate(tables):
-            for kind, entries in table.full():
-                writer.entries(place, kind, entries)
-        writer.end()
-    return StateFile(name, epoch, True, writer.size)
+    parts = [(table.info, table.full()) for table in store.tables.values()]
+    size = write_file(storage, Header(name, epoch, True), store.operator_state.content(), parts)
+    return StateFile(name, epoch, True, size)

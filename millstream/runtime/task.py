@@ -359,6 +359,9 @@ class LevelTask:
     def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
         """Bring state to the version before the epoch, then open the functions if they are not."""
         first = not chain.opened
+        if not first and not chain.functions and not chain.store.in_use:
+            # Without function objects nobody can ask for state.
+            return chain
         manifest = self._version()
         version = None if manifest is None else manifest.stores.get(chain.store.owner)
         written = version is not None and bool(version.chain or version.parents)

@@ -97,7 +97,9 @@ def folds_too_much(original):
 
 def publishes_over(original):
     def write(storage, manifest):
-        storage.write(manifests.manifest_name(manifest.epoch), manifests.encode_manifest(manifest))
+        data = manifests.encode_manifest(manifest)
+        storage.write(manifests.manifest_name(manifest.epoch), data)
+        return len(data)
 
     return write
 
