@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.checkpoint.manifest import Manifest, OperatorInfo, StoreState
+from millstream.checkpoint.manifest import Manifest, OperatorInfo, SplitTimes, StoreState
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import EngineError
 
@@ -265,6 +265,8 @@ class Coordinator:
         self.epoch = 0
         # What the engine wants to find in the manifest again.
         self.extra: dict[str, Any] = {}
+        # The watermark generators of the epoch's splits, set with its acknowledgements.
+        self.times: SplitTimes = {}
 
     @property
     def manifest(self) -> Manifest | None:
@@ -375,6 +377,7 @@ class Coordinator:
             stores=stores,
             operators=operators,
             offsets=self._offsets,
+            times=self.times,
             committables=committables,
             ended=ended,
             extra=self.extra,

@@ -22,9 +22,11 @@ from millstream.checkpoint.storage import Storage
 from millstream.errors import StateDamaged, StateNotFound
 
 __all__ = [
+    "GeneratorState",
     "Manifest",
     "OperatorInfo",
     "Parent",
+    "SplitTimes",
     "StoreState",
     "decode_manifest",
     "encode_manifest",
@@ -72,8 +74,22 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, dict[str, Any]] = {}
 
 
+class GeneratorState(msgspec.Struct, frozen=True, array_like=True):
+    """How far a watermark generator has come with one split; `generator` is a user-written one, pickled."""
+
+    max_timestamp: int = -(1 << 63)
+    watermark: int = -(1 << 63)
+    idle: bool = False
+    generator: bytes = b""
+
+
+SplitTimes = dict[str, dict[str, dict[str, GeneratorState]]]
+"""Of each source (by uid) and split: its generators, by the uid of the operator."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`stores` by "uid of the chain's head/subtask"; `offsets` and `committables` by the uid of the source or sink.
+    """`stores` by "uid of the chain's head/subtask"; `offsets`, `times` and `committables` by the uid of the source or
+    sink.
     `ended` if nothing follows; `savepoint` if every file lies beside this one; `restored_from` is the path that the
     user has started the job from."""
 
@@ -85,6 +101,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     stores: dict[str, StoreState] = {}
     operators: dict[str, OperatorInfo] = {}
     offsets: dict[str, dict[str, int]] = {}
+    times: SplitTimes = {}
     committables: dict[str, list[bytes]] = {}
     ended: bool = False
     savepoint: bool = False

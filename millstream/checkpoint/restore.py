@@ -106,6 +106,7 @@ def restored_manifest(
         stores=stores,
         operators=operators_now,
         offsets={uid: one for uid, one in manifest.offsets.items() if uid in layout.operators},
+        times={uid: one for uid, one in manifest.times.items() if uid in layout.operators},
         savepoint=False,
         ended=False,
         extra={} if root else manifest.extra,

@@ -377,6 +377,14 @@ class SourceFunction(Function):
             """Emit a record; blocks while too many wait to be read."""
 
         @abstractmethod
+        def collect_with_timestamp(self, element: Any, timestamp: int) -> None:
+            """Emit a record with its event time in milliseconds."""
+
+        @abstractmethod
+        def emit_watermark(self, watermark: int) -> None:
+            """Say that no record at or before this time follows."""
+
+        @abstractmethod
         def is_running(self) -> bool:
             """False once the job is being stopped."""
 

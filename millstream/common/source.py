@@ -38,9 +38,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Boundedness", "Source", "SourceReader", "SplitEnumerator"]
+__all__ = [
+    "Boundedness",
+    "Source",
+    "SourceReader",
+    "SplitEnumerator",
+    "Timestamped",
+    "Watermark",
+]
+
+
+class Timestamped(NamedTuple):
+    """A record that brings its timestamp along.
+
+    >>> Timestamped("a", 1000).timestamp
+    1000
+    """
+
+    value: Any
+    timestamp: int
+
+
+class Watermark(NamedTuple):
+    """Between a source's records: none at or before this time follows in its split.
+
+    >>> Watermark(999)
+    Watermark(timestamp=999)
+    """
+
+    timestamp: int
 
 
 class Boundedness(Enum):
@@ -121,6 +149,10 @@ class Source(ABC):
 
     def paced(self) -> bool:
         """True if records become available over time although the source is bounded."""
+        return False
+
+    def stamped(self) -> bool:
+        """True if its readers give `Timestamped` records, and `Watermark`s between them, instead of plain ones."""
         return False
 
     def max_parallelism(self) -> int | None:

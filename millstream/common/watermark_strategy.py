@@ -7,6 +7,7 @@ loses the assigner if `with_idleness` comes after it). Answers to Flink's `Water
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,11 +17,13 @@ from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument
 
 __all__ = [
+    "IngestionTimeAssigner",
     "TimestampAssigner",
     "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkStrategy",
+    "as_strategy",
 ]
 
 
@@ -40,6 +43,13 @@ class TimestampAssigner(ABC):
 
         `record_timestamp` is the one it has already, or -2^63 if it has none.
         """
+
+
+class IngestionTimeAssigner(TimestampAssigner):
+    """The time at which a record is read, whatever it says itself."""
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return time.time_ns() // 1_000_000
 
 
 class WatermarkOutput(ABC):
@@ -114,6 +124,11 @@ class WatermarkStrategy:
     generator_supplier: Callable[[], WatermarkGenerator] | None = None
     """Makes the generator of one subtask, for the kind `generator`."""
 
+    @property
+    def stamps(self) -> bool:
+        """True if records get timestamps from it."""
+        return self.timestamp_assigner is not None
+
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
         """For timestamps that never go back.
@@ -147,6 +162,15 @@ class WatermarkStrategy:
         'none'
         """
         return WatermarkStrategy("none")
+
+    @staticmethod
+    def for_ingestion_time() -> WatermarkStrategy:
+        """Records get the time at which they are read, from the clock of the machine that reads them.
+
+        >>> WatermarkStrategy.for_ingestion_time().stamps
+        True
+        """
+        return WatermarkStrategy("monotonous", timestamp_assigner=IngestionTimeAssigner())
 
     @staticmethod
     def for_generator(supplier: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
@@ -207,6 +231,22 @@ class WatermarkStrategy:
             1_000 if update_interval is None else _positive("update_interval", update_interval),
         )
         return replace(self, alignment=alignment)
+
+
+def as_strategy(value: Any) -> WatermarkStrategy:
+    """The strategy that a call was given; an error if it is something else.
+
+    >>> as_strategy(WatermarkStrategy.no_watermarks()).kind
+    'none'
+    """
+    if not isinstance(value, WatermarkStrategy):
+        raise InvalidArgument(
+            "a WatermarkStrategy is needed here",
+            got=repr(value)[:200],
+            hint="for example WatermarkStrategy.for_bounded_out_of_orderness('5 s')"
+            ".with_timestamp_assigner(MyAssigner())",
+        )
+    return value
 
 
 def _positive(name: str, value: DurationLike) -> int:

@@ -9,7 +9,14 @@ from typing import Any
 import cloudpickle
 
 from millstream.common.functions import RuntimeContext, SourceFunction
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.common.source import (
+    Boundedness,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    Timestamped,
+    Watermark,
+)
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
 from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError
 
@@ -66,6 +73,10 @@ class SourceFunctionSource(Source):
         """Nothing: records come with their epoch."""
         return DriverOnlyReader()
 
+    def stamped(self) -> bool:
+        """Always: nobody knows whether `run` will emit with timestamps."""
+        return True
+
     def max_parallelism(self) -> int:
         """One: the function runs once."""
         return 1
@@ -108,6 +119,12 @@ class _Context(SourceFunction.SourceContext):
 
     def collect(self, element: Any) -> None:
         self._thread.emit(element)
+
+    def collect_with_timestamp(self, element: Any, timestamp: int) -> None:
+        self._thread.emit(Timestamped(element, timestamp))
+
+    def emit_watermark(self, watermark: int) -> None:
+        self._thread.emit(Watermark(watermark))
 
     def is_running(self) -> bool:
         return not self._thread.closing

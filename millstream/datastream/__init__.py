@@ -28,6 +28,12 @@ from millstream.common.functions import (
     SourceFunction,
 )
 from millstream.common.output_tag import OutputTag
+from millstream.common.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
@@ -37,9 +43,12 @@ from millstream.datastream.data_stream import DataStream
 from millstream.datastream.data_stream_sink import DataStreamSink
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
+from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
+    "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
@@ -64,11 +73,15 @@ __all__ = [
     "MapFunction",
     "OutputTag",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SinkFunction",
     "SourceFunction",
     "StreamExecutionEnvironment",
+    "WindowFunction",
+    "WindowedStream",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millstream.common.count_windows import count_windows
 from millstream.common.error_policy import as_policy
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.functions import (
@@ -23,6 +24,7 @@ from millstream.common.output_tag import OutputTag
 from millstream.common.sink import Sink
 from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
+from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink
 from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
@@ -42,6 +44,7 @@ from millstream.graph.transformations import (
 if TYPE_CHECKING:
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from millstream.datastream.windowed_stream import AllWindowedStream
 
 __all__ = ["DataStream"]
 
@@ -370,13 +373,45 @@ class DataStream:
 
     # -- time and windows: their place ------------------------------------------------------------------
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: Any) -> DataStream:
-        """Give records timestamps and the stream watermarks."""
-        raise not_yet("assign_timestamps_and_watermarks")
+    def assign_timestamps_and_watermarks(
+        self, watermark_strategy: WatermarkStrategy
+    ) -> DataStream:
+        """Give records timestamps and the stream watermarks, in the place of those it has.
 
-    def window_all(self, window_assigner: Any) -> Any:
-        """Windows over the whole stream."""
-        raise not_yet("window_all")
+        >>> from millstream.common import TimestampAssigner, WatermarkStrategy
+        >>> from millstream.datastream import ProcessFunction, StreamExecutionEnvironment
+        >>> class Second(TimestampAssigner):
+        ...     def extract_timestamp(self, value, record_timestamp):
+        ...         return value[1]
+        >>> class Stamps(ProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         yield value[0], ctx.timestamp()
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Second())
+        >>> stream = env.from_collection([("a", 1000), ("b", 2000)])
+        >>> list(
+        ...     stream.assign_timestamps_and_watermarks(strategy)
+        ...     .process(Stamps())
+        ...     .execute_and_collect()
+        ... )
+        [('a', 1000), ('b', 2000)]
+        """
+        strategy = as_strategy(watermark_strategy)
+        result = self._values()._apply("Timestamps/Watermarks", ops.AssignOp(strategy))
+        result._transformation.output_type = self._values()._transformation.output_type
+        return result
+
+    def window_all(self, window_assigner: Any) -> AllWindowedStream:
+        """Cut the whole stream into windows, in one subtask (rule 33)."""
+        from millstream.datastream.windowed_stream import AllWindowedStream
+
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Windows of so many records; with a slide, a new one after every so many. Only full ones fire."""
+        from millstream.datastream.windowed_stream import AllWindowedStream
+
+        return AllWindowedStream(self, count_windows(size, slide))
 
     def cache(self) -> DataStream:
         """Keep the stream for later programs."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from millstream.common.count_windows import count_windows
 from millstream.common.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -15,13 +16,16 @@ from millstream.common.functions import (
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
-from millstream.datastream.program import as_function, as_key, not_on_keyed, not_yet
+from millstream.datastream.program import as_function, as_key, not_on_keyed
 from millstream.errors import InvalidArgument, KeySelectorError
 from millstream.graph import operators as ops
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.transformations import OperatorTransformation, PartitionTransformation
 from millstream.runtime.exchange import field_getter
+
+if TYPE_CHECKING:
+    from millstream.datastream.windowed_stream import WindowedStream
 
 __all__ = ["KeyedStream"]
 
@@ -145,13 +149,42 @@ class KeyedStream(DataStream):
         key_type = self._key.key_type or Types.PICKLED_BYTE_ARRAY()
         return Types.ROW([key_type, super().get_type()])
 
-    def window(self, window_assigner: Any) -> Any:
-        """Windows per key."""
-        raise not_yet("window")
+    def window(self, window_assigner: Any) -> WindowedStream:
+        """Cut each key's records into windows.
 
-    def count_window(self, size: int, slide: int = 0) -> Any:
-        """Windows of a number of records."""
-        raise not_yet("count_window")
+        >>> from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.window import TumblingEventTimeWindows
+        >>> class Second(TimestampAssigner):
+        ...     def extract_timestamp(self, value, record_timestamp):
+        ...         return value[1]
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        ...     Second()
+        ... )
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> clicks = env.from_collection([("a", 1000, 1), ("a", 2000, 1), ("a", 6000, 1)])
+        >>> timed = clicks.assign_timestamps_and_watermarks(strategy)
+        >>> windows = timed.key_by(0).window(TumblingEventTimeWindows.of("5 s"))
+        >>> list(windows.sum(2).execute_and_collect())
+        [('a', 1000, 2), ('a', 6000, 1)]
+        """
+        from millstream.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of so many records of a key; with a slide, a new one after every so many. Only full ones fire.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> numbers = env.from_collection([1, 2, 3, 4, 5])
+        >>> windows = numbers.key_by(lambda n: "all").count_window(3, 1)
+        >>> list(windows.reduce(lambda a, b: a + b).execute_and_collect())
+        [6, 9, 12]
+        """
+        from millstream.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream(self, count_windows(size, slide))
 
     def _operator(self, call: str) -> OperatorTransformation:
         raise not_on_keyed(call)

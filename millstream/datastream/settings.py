@@ -52,4 +52,5 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
             key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")
         },
         progress=get(options.PROGRESS),
+        watermark_interval=get(options.AUTO_WATERMARK_INTERVAL) / 1000,
     )

@@ -19,7 +19,7 @@ from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
 from millstream.common.source import Source
 from millstream.common.time import parse_duration
-from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.connectors.collection import CollectionSource
 from millstream.connectors.socket import SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource
@@ -245,18 +245,16 @@ class StreamExecutionEnvironment:
             raise InvalidArgument(
                 msg, got=type(source).__name__, hint="a SourceFunction goes to add_source()"
             )
-        if watermark_strategy is not None and (
-            watermark_strategy.kind != "none" or watermark_strategy.timestamp_assigner is not None
-        ):
-            raise not_yet(
-                "a watermark strategy other than WatermarkStrategy.no_watermarks()",
-                "pass WatermarkStrategy.no_watermarks()",
-            )
+        strategy: WatermarkStrategy | None = None
+        if watermark_strategy is not None:
+            strategy = as_strategy(watermark_strategy)
+            if strategy.kind == "none" and not strategy.stamps:
+                strategy = None
         validate = getattr(source, "validate", None)
         if callable(validate):
             validate()
         most = source.max_parallelism()
-        return self._source(source_name, SourceOp(source), type_info, most)
+        return self._source(source_name, SourceOp(source, strategy), type_info, most)
 
     def add_source(
         self, source_func: SourceFunction, source_name: str = "Custom Source", type_info: Any = None

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.graph.job_graph import JobGraph, JobVertex
+from millstream.graph.operators import FrameSourceOp
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.stream_graph import StreamEdge
+from millstream.graph.time import TimeFlow, time_flow
 
 __all__ = ["Edge", "Level", "LevelPlan", "build_level_plan"]
 
@@ -37,6 +39,15 @@ class Edge:
     target_level: int
     buffer_timeout: int
     tag_type: Any = None
+    stamped: bool = False
+    """Records travel with their timestamps."""
+    watermarked: bool = False
+    """Watermarks travel between them."""
+    from_splits: bool = False
+    """The channels are a source's splits, not subtasks."""
+    from_frame: bool = False
+    """The source is a Spark frame, whose partitions are other ones in each epoch."""
+    source_uid: str = ""
 
     def targets_of(self, subtask: int) -> tuple[int, ...]:
         """The subtasks that subtask number `subtask` of the source sends to: records by the strategy (GLOBAL only to
@@ -75,6 +86,10 @@ class LevelPlan:
         inside = {node.id for node in vertex.nodes}
         return [edge for edge in self.edges if edge.source_node in inside]
 
+    def in_edges(self, vertex: JobVertex) -> list[Edge]:
+        """The edges that lead to a vertex."""
+        return [edge for edge in self.edges if edge.target_vertex == vertex.id]
+
     @property
     def vertices(self) -> list[JobVertex]:
         """All vertices, level by level."""
@@ -106,8 +121,11 @@ def build_level_plan(graph: JobGraph) -> LevelPlan:
     for index in range(max(depth.values()) + 1):
         members = tuple(v for v in graph.vertices if depth[v.id] == index)
         levels.append(Level(index, members, max(v.parallelism for v in members)))
+    nodes = [node for vertex in graph.vertices for node in vertex.nodes]
+    inner = [edge for vertex in graph.vertices for edge in vertex.inner]
+    flow = time_flow(nodes, [*inner, *graph.edges])
     edges = tuple(
-        _edge(number, edge, graph, by_id, depth) for number, edge in enumerate(graph.edges)
+        _edge(number, edge, graph, by_id, depth, flow) for number, edge in enumerate(graph.edges)
     )
     return LevelPlan(tuple(levels), edges)
 
@@ -118,9 +136,11 @@ def _edge(
     graph: JobGraph,
     by_id: dict[int, JobVertex],
     depth: dict[int, int],
+    flow: TimeFlow,
 ) -> Edge:
     target = by_id[edge.target]
-    source = next(n for n in by_id[graph.vertex_of[edge.source]].nodes if n.id == edge.source)
+    sender = by_id[graph.vertex_of[edge.source]]
+    source = next(n for n in sender.nodes if n.id == edge.source)
     return Edge(
         id=number,
         source_node=edge.source,
@@ -134,4 +154,9 @@ def _edge(
         target_level=depth[target.id],
         buffer_timeout=source.buffer_timeout,
         tag_type=edge.tag_type,
+        stamped=flow.carries_stamps(edge.source, edge.target),
+        watermarked=flow.carries_watermarks(edge.target),
+        from_splits=sender.is_source,
+        from_frame=isinstance(sender.head.operator, FrameSourceOp),
+        source_uid=source.uid,
     )

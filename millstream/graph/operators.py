@@ -12,8 +12,10 @@ from typing import Any
 from millstream.common.functions import Function
 from millstream.common.sink import Sink
 from millstream.common.source import Source
+from millstream.common.watermark_strategy import WatermarkStrategy
 
 __all__ = [
+    "AssignOp",
     "BroadcastProcessOp",
     "CoFlatMapOp",
     "CoMapOp",
@@ -35,6 +37,7 @@ __all__ = [
     "SinkFunctionOp",
     "SinkOp",
     "SourceOp",
+    "WindowOp",
 ]
 
 
@@ -74,9 +77,10 @@ class _MaybeKeyedOp(Operator):
 
 @dataclass(frozen=True, eq=False)
 class SourceOp(Operator):
-    """Reads a split-based source."""
+    """Reads a split-based source, with timestamps and watermarks by its strategy if it has one."""
 
     source: Source
+    strategy: WatermarkStrategy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +100,13 @@ class MapOp(_MaybeKeyedOp):
     """One in, one out."""
 
     function: Any
+
+
+@dataclass(frozen=True, eq=False)
+class AssignOp(Operator):
+    """Gives records timestamps and the stream watermarks."""
+
+    strategy: WatermarkStrategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,3 +252,37 @@ class CollectOp(Operator):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CollectOp, (None, self.schema)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowOp(_KeyedOp):
+    """A function over windows.
+
+    `kind` says what a window keeps: "reduce" and "aggregate" one value that `incremental` folds each record
+    into, "list" its records, over which `incremental`, if there is one, runs when the window fires (that is
+    so with an evictor). `function` gets the result, or the records; without it the result is emitted.
+    """
+
+    assigner: Any
+    trigger: Any
+    evictor: Any
+    lateness: int
+    """How long after its end a window still takes records, in milliseconds."""
+
+    late_tag: str | None
+    """The id of the side output for records that are too late."""
+
+    kind: str
+    incremental: Any
+    function: Any
+    all_windows: bool
+    """Whether the windows are those of a whole stream: then `key` is the same for all records, and the function
+    is not told of it."""
+
+    accumulator_type: Any = None
+    """The declared type of what "aggregate" keeps."""
+
+    @property
+    def user_function(self) -> Any:
+        """The function that sees the window, or else the one that folds records into it."""
+        return self.incremental if self.function is None else self.function

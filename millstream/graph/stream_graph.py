@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import EmptyProgramError, InvalidArgument
-from millstream.graph.operators import Operator
+from millstream.graph.operators import AssignOp, Operator
 from millstream.graph.partitioning import FORWARD, REBALANCE, Partitioning, Strategy
 from millstream.graph.transformations import (
     OperatorTransformation,
@@ -135,7 +135,11 @@ def build_stream_graph(
     used_uids: dict[str, str] = {}
     for one in _reachable(sinks):
         inputs = [(i, out) for i, inp in enumerate(one.inputs) for out in _outputs(inp)]
-        own = min(one.parallelism or parallelism, one.most_parallelism or 32768)
+        wanted = one.parallelism
+        if wanted is None and isinstance(one.operator, AssignOp):
+            # Timestamps are given where the records are, or their order would be lost (rule 37).
+            wanted = nodes[inputs[0][1].operator.id].parallelism
+        own = min(wanted or parallelism, one.most_parallelism or 32768)
         groups = {nodes[out.operator.id].slot_sharing_group for _, out in inputs}
         inherited = groups.pop() if len(groups) == 1 else "default"
         node = StreamNode(

@@ -17,7 +17,7 @@ def input_0(records):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,8 @@ from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import CollectOp, FilterOp, PrintOp
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.chain_time import ChainTime
+from millstream.runtime.clock import NO_TIME
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
@@ -36,6 +38,9 @@ from millstream.runtime.poison import BadRecords, Cursor
 from millstream.runtime.rows import client_edge
 from millstream.runtime.state import Table
 from millstream.runtime.store import StateStore
+from millstream.runtime.timers import InternalTimers
+from millstream.runtime.valve import InputEdge
+from millstream.runtime.watermarks import WatermarkStage
 
 __all__ = ["Chain", "ChainBuilder"]
 
@@ -55,23 +60,34 @@ class Chain:
         "functions",
         "inputs",
         "key_contexts",
+        "late",
         "module",
         "nodes",
         "opened",
         "operator_states",
         "rebuilds_reported",
         "sink_hooks",
+        "stamped",
         "store",
+        "time",
         "vertex",
         "writers",
     )
 
-    def __init__(self, builder: ChainBuilder, module: Module) -> None:
+    def __init__(
+        self, builder: ChainBuilder, module: Module, input_count: int, inputs: Sequence[InputEdge]
+    ) -> None:
         self.vertex = builder.vertex
         self.module = module
-        self.nodes = {node.id: node for node in builder.vertex.nodes}
-        self.inputs: tuple[Callable[[Iterable[Any]], None], ...] = module.build()
+        self.nodes = builder.nodes
+        made = module.build()
+        self.inputs: tuple[Callable[[Iterable[Any]], None], ...] = made[:input_count]
+        for attach, function in zip(builder.entries.values(), made[input_count:], strict=True):
+            attach(function)
         self.writers = builder.writers
+        self.stamped = builder.takes_stamps
+        self.late = builder.late
+        self.time = ChainTime(builder, inputs, input_count, ask=builder.ask_generators)
         self.functions = builder.functions
         self.epoch_hooks = builder.epoch_hooks
         self.sink_hooks = builder.sink_hooks
@@ -108,8 +124,12 @@ class ChainBuilder:
         store: StateStore,
         make_writer: Callable[[int, str, Edge | None], EdgeWriter],
         job_parameters: dict[str, str],
+        *,
+        stamped: bool = False,
+        ask_generators: bool = True,
     ) -> None:
         self.vertex = vertex
+        self.ask_generators = ask_generators
         self.subtask = subtask
         self.store = store
         self.code = Code(f"<millstream chain {vertex.name!r} #{vertex.id}>")
@@ -125,7 +145,20 @@ class ChainBuilder:
         self.writers: dict[int, EdgeWriter] = {}
         self._make_writer = make_writer
         self._job_parameters = job_parameters
-        nodes = {node.id: node for node in vertex.nodes}
+        self.nodes = nodes = {node.id: node for node in vertex.nodes}
+        self.edges = edges
+        # The variable with the timestamp of the record at hand; empty if records have none here.
+        self._stamp = ""
+        self.takes_stamps = stamped
+        # Operators that watermarks mean something to: what each calls, and whose `watermark` is set.
+        self.stages: dict[int, WatermarkStage] = {}
+        self.time_hooks: dict[int, list[Callable[[int], None]]] = {}
+        self.readers: list[tuple[int, Any]] = []
+        self.timers: list[InternalTimers] = []
+        self.late: dict[int, Any] = {}
+        # Functions of the generated code that others call: by name, what takes them once they are there.
+        self.entries: dict[str, Callable[[Callable[..., None]], None]] = {}
+        self._above = {inner.target: inner.source for inner in vertex.inner}
         # (node, tag) to what reads it: operators of the same chain first, then edges.
         self._children: dict[tuple[int, str | None], list[StreamNode]] = {}
         self._edges: dict[tuple[int, str | None], list[Edge]] = {}
@@ -141,14 +174,14 @@ class ChainBuilder:
             (one.source_node, one.tag_id): one.tag_type for one in edges if one.tag_type is not None
         }
         # Operators whose code goes on in a function of its own: name, operator, `_expanding` there.
-        self._put_off: list[tuple[str, StreamNode, int]] = []
+        self._put_off: list[tuple[str, StreamNode, int, str]] = []
         self._nested = 0
         # Above 0 while one input record can become many, so that lists must be checked as they grow.
         self._expanding = 0
 
-    def build(self, input_count: int) -> Chain:
-        """Compile the chain."""
-        from millstream.runtime.compile import compile_operator
+    def build(self, input_count: int, inputs: Sequence[InputEdge] = ()) -> Chain:
+        """Compile the chain; `inputs` are the edges that bring it watermarks."""
+        from millstream.runtime.compile import compile_operator, compile_source
 
         names = []
         for index in range(input_count):
@@ -157,17 +190,96 @@ class ChainBuilder:
             with self.code.function(name, "records"):
                 variable = self.code.fresh()
                 self.code.location = Location(self.vertex.head.id, "read", variable)
-                with self.code.block(f"for {variable} in records:"):
+                self._stamp = self.code.fresh("t") if self.takes_stamps else ""
+                each = f"{variable}, {self._stamp}" if self._stamp else variable
+                with self.code.block(f"for {each} in records:"):
                     if self.vertex.is_source:
-                        self.emit(self.vertex.head, variable)
+                        compile_source(self, self.vertex.head, variable)
                     else:
                         compile_operator(self, self.vertex.head, variable, index)
         while self._put_off:
-            name, node, self._expanding = self._put_off.pop()
-            with self.code.function(name, "value"):
+            name, node, self._expanding, self._stamp = self._put_off.pop()
+            with self.code.function(name, "value, t" if self._stamp else "value"):
                 compile_operator(self, node, "value", 0)
-        module = self.code.finish(names)
-        return Chain(self, module)
+        module = self.code.finish([*names, *self.entries])
+        return Chain(self, module, input_count, inputs)
+
+    # -- time -----------------------------------------------------------------------------------------------
+
+    def stamp(self) -> str:
+        """The timestamp of the record at hand, as an expression."""
+        return self._stamp or str(NO_TIME)
+
+    @property
+    def stamped(self) -> bool:
+        """True if the record at hand has a timestamp."""
+        return bool(self._stamp)
+
+    @contextmanager
+    def stamped_by(self, variable: str) -> Iterator[None]:
+        """Records have their timestamp in another variable."""
+        before, self._stamp = self._stamp, variable
+        yield
+        self._stamp = before
+
+    @contextmanager
+    def entry(
+        self, hint: str, parameters: str, attach: Callable[[Callable[..., None]], None]
+    ) -> Iterator[None]:
+        """A function of the generated code that is called from outside, with `t` for the results' timestamp; what it
+        is handed may become many records."""
+        name = self.code.fresh(hint)
+        self.entries[name] = attach
+        # It begins afresh, wherever in the code of a record it is written.
+        before = self._expanding, self._nested, self._captured
+        self._expanding, self._nested, self._captured = 1, 0, None
+        with self.code.function(name, parameters), self.stamped_by("t"):
+            yield
+        self._expanding, self._nested, self._captured = before
+
+    def reads_time(self, node: StreamNode, reader: Any) -> None:
+        """The operator looks at the watermark: `reader.watermark` follows it."""
+        if all(known is not reader for _, known in self.readers):
+            self.readers.append((node.id, reader))
+            self.time_hooks.setdefault(node.id, []).append(_setter(reader))
+
+    def fires(self, node: StreamNode, timers: InternalTimers) -> None:
+        """The operator has timers."""
+        self.readers.append((node.id, timers))
+        self.timers.append(timers)
+        self.time_hooks.setdefault(node.id, []).append(timers.advance)
+
+    def stage_above(self, node_id: int) -> WatermarkStage | None:
+        """Whose watermarks an operator gets; None if they come from outside of the chain."""
+        at: int | None = self._above.get(node_id)
+        while at is not None:
+            if at in self.stages:
+                return self.stages[at]
+            at = self._above.get(at)
+        return None
+
+    def edges_of(self, node: StreamNode) -> list[Edge]:
+        """The edges that leave a node."""
+        return [
+            edge
+            for (source, _), edges in self._edges.items()
+            if source == node.id
+            for edge in edges
+        ]
+
+    def children_of(self, node: StreamNode) -> list[StreamNode]:
+        """The operators of the chain that read a node."""
+        found = {
+            child.id: child
+            for (source, _), children in self._children.items()
+            if source == node.id
+            for child in children
+        }
+        return list(found.values())
+
+    def node_of(self, uid: str) -> StreamNode:
+        """The node with a uid."""
+        return next(node for node in self.vertex.nodes if node.uid == uid)
 
     def at(
         self, node: StreamNode, variable: str, role: str = "run", declared_at: Any = None
@@ -259,8 +371,9 @@ class ChainBuilder:
             if code.deep or self._nested >= _MAX_NESTED:
                 name = code.fresh("go_on_")
                 self.at(child, variable)
-                code.line(f"{name}({variable})")
-                self._put_off.append((name, child, self._expanding))
+                stamp = f", {self._stamp}" if self._stamp else ""
+                code.line(f"{name}({variable}{stamp})")
+                self._put_off.append((name, child, self._expanding, "t" if stamp else ""))
             else:
                 self._nested += 1
                 compile_operator(self, child, variable, 0)
@@ -270,8 +383,8 @@ class ChainBuilder:
             if code.deep:
                 name = code.fresh("send_on_")
                 self.at(node, variable, "send")
-                code.line(f"{name}({variable})")
-                with code.function(name, "value"):
+                code.line(f"{name}({variable}, {self.stamp()})")
+                with code.function(name, "value, t"), self.stamped_by("t"):
                     emit_exchange(self, node, edge, writer, "value", self._expanding > 0)
             else:
                 emit_exchange(self, node, edge, writer, variable, self._expanding > 0)
@@ -298,11 +411,20 @@ class ChainBuilder:
         code = self.code
         send = code.bind(writer.appends[index], "send")
         code.line(f"{send}({expression})")
+        if writer.stamps:
+            code.line(f"{code.bind(writer.stamp_appends[index], 'stamp')}({self.stamp()})")
         if self._expanding:
             records = code.bind(writer.lists[index], "list")
             bound = code.bind(writer, "writer")
             with code.block(f"if len({records}) >= {bound}.limit:"):
                 code.line(f"{bound}.flush({index})")
+
+
+def _setter(reader: Any) -> Callable[[int], None]:
+    def advance(watermark: int) -> None:
+        reader.watermark = watermark
+
+    return advance
 
 
 class _Expanding:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 __all__ = [
+    "ACTIVE",
     "END_OF_INPUT",
     "IDLE",
     "WATERMARK",
@@ -39,6 +40,7 @@ VERSION = 1
 WATERMARK = 1
 IDLE = 2
 END_OF_INPUT = 3
+ACTIVE = 4
 
 _TIMESTAMPS = 1
 _HEADER = struct.Struct("<BBHI")

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from millstream.common.functions import Function, SinkFunction
 from millstream.common.output_tag import OutputTag
 from millstream.common.sink import SinkWriter, WriterContext
+from millstream.common.time_domain import TimeDomain
 from millstream.common.types import Row, format_row, format_value
+from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
+from millstream.graph.time import uses_timers
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
+from millstream.runtime.clock import NO_TIME
 from millstream.runtime.contexts import (
     BroadcastSideContext,
     ElementContext,
@@ -23,11 +27,13 @@ from millstream.runtime.contexts import (
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.poison import compile_guarded
+from millstream.runtime.timers import InternalTimers, checked_time
+from millstream.runtime.watermarks import WatermarkStage
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
-__all__ = ["compile_operator"]
+__all__ = ["compile_operator", "compile_source"]
 
 _log = logging.getLogger(__name__)
 
@@ -115,16 +121,117 @@ def _emit_results(b: ChainBuilder, node: StreamNode, call: str) -> None:
 
 def _process(b: ChainBuilder, node: StreamNode, op: ops.ProcessOp, v: str, index: int) -> None:
     function = b.bind_function(node, op.function, "process_element", "process")
-    _emit_results(b, node, f"{function}({v}, {b.code.bind(ElementContext(), 'ctx')})")
+    _emit_results(b, node, f"{function}({v}, {_element_context(b, node)})")
+
+
+def _element_context(b: ChainBuilder, node: StreamNode) -> str:
+    """The context of a function without a key, with the time of the record at hand."""
+    context = ElementContext()
+    b.reads_time(node, context.timers)
+    name = b.code.bind(context, "ctx")
+    _enter_time(b, name)
+    return name
+
+
+def _enter_time(b: ChainBuilder, context: str) -> None:
+    if b.stamped:
+        b.code.line(f"{context}.time = {b.stamp()}")
 
 
 def _keyed_process(
     b: ChainBuilder, node: StreamNode, op: ops.KeyedProcessOp, v: str, index: int
 ) -> None:
-    context = b.code.bind(b.key_context(node, KeyedElementContext), "ctx")
+    context = _keyed_context(b, node, op, KeyedElementContext)
     emit_current_key(b, node, op.key, v, context)
+    _enter_time(b, context)
     function = b.bind_function(node, op.function, "process_element", "process")
     _emit_results(b, node, f"{function}({v}, {context})")
+
+
+def _keyed_context(b: ChainBuilder, node: StreamNode, op: Any, make: type[KeyContext]) -> str:
+    """The context of a keyed function, with timers if it says what to do when one fires."""
+    first = node.id not in b.key_contexts
+    context: Any = b.key_context(node, make)
+    name = b.code.bind(context, "ctx")
+    if not first:
+        return name
+    if not uses_timers(op):
+        b.reads_time(node, context.timers)
+        return name
+    timers = InternalTimers(context, lambda table: b.table(node, table))
+    context.timers.attach(timers)
+    b.fires(node, timers)
+    on_timer = b.bind_function(node, op.function, "on_timer", "on_timer")
+
+    def attach(fire: Callable[..., None]) -> None:
+        def event(timestamp: int, namespace: Any) -> None:
+            context.time, context.domain = timestamp, TimeDomain.EVENT_TIME
+            fire(timestamp, timestamp)
+
+        def processing(timestamp: int, namespace: Any) -> None:
+            # Rule 14: what a timer of the clock gives has no timestamp.
+            context.time, context.domain = timestamp, TimeDomain.PROCESSING_TIME
+            fire(timestamp, NO_TIME)
+
+        timers.on_event_time, timers.on_processing_time = event, processing
+
+    before = b.code.location
+    with b.entry("fire_", "timestamp, t", attach):
+        b.at(node, "timestamp", "timer")
+        _emit_results(b, node, f"{on_timer}(timestamp, {name})")
+    b.code.location = before
+    return name
+
+
+def compile_source(b: ChainBuilder, node: StreamNode, v: str) -> None:
+    """Lines for a record that a source has read."""
+    strategy = getattr(node.operator, "strategy", None)
+    if strategy is None and b.stamped:
+        # The source's own timestamps and watermarks.
+        strategy = WatermarkStrategy.no_watermarks()
+    if strategy is None:
+        b.emit(node, v)
+    else:
+        _compile_stage(b, node, strategy, v)
+
+
+def _assign(b: ChainBuilder, node: StreamNode, op: ops.AssignOp, v: str, index: int) -> None:
+    _compile_stage(b, node, op.strategy, v)
+
+
+def _compile_stage(b: ChainBuilder, node: StreamNode, strategy: WatermarkStrategy, v: str) -> None:
+    """The record's timestamp; then the largest so far, or the user's generator, which emits at the record's exact
+    place (rule 1)."""
+    code = b.code
+    stage = b.stages.setdefault(node.id, WatermarkStage(strategy, node.name))
+    name, t = code.bind(stage, "stage"), code.fresh("t")
+    if strategy.timestamp_assigner is not None:
+        extract = code.bind(strategy.timestamp_assigner.extract_timestamp, "timestamp")
+        b.at(node, v, "timestamp")
+        code.line(f"{t} = {extract}({v}, {b.stamp()})")
+        check = code.bind(_timestamp, "checked")
+        with code.block(
+            f"if type({t}) is not int or not -0x8000000000000000 <= {t} <= 0x7fffffffffffffff:"
+        ):
+            code.line(f"{t} = {check}({t})")
+        b.at(node, v)
+    else:
+        code.line(f"{t} = {b.stamp()}")
+    if strategy.idle_timeout_ms is not None or strategy.kind == "generator":
+        with code.block(f"if {name}.quiet:"):
+            code.line(f"{name}.heard()")
+    if strategy.kind in ("monotonous", "bounded"):
+        with code.block(f"if {t} > {name}.max:"):
+            code.line(f"{name}.max = {t}")
+    with b.stamped_by(t if strategy.stamps or b.stamped else ""):
+        b.emit(node, v)
+    if stage.generator is not None:
+        b.at(node, v, "watermark")
+        code.line(f"{name}.generator.on_event({v}, {t}, {name})")
+
+
+def _timestamp(value: Any) -> int:
+    return checked_time(value, "extract_timestamp")
 
 
 def _co_map(b: ChainBuilder, node: StreamNode, op: ops.CoMapOp, v: str, index: int) -> None:
@@ -148,14 +255,15 @@ def _co_flat_map(
 
 def _co_process(b: ChainBuilder, node: StreamNode, op: ops.CoProcessOp, v: str, index: int) -> None:
     function = b.bind_function(node, op.function, f"process_element{index + 1}", "process")
-    _emit_results(b, node, f"{function}({v}, {b.code.bind(ElementContext(), 'ctx')})")
+    _emit_results(b, node, f"{function}({v}, {_element_context(b, node)})")
 
 
 def _keyed_co_process(
     b: ChainBuilder, node: StreamNode, op: ops.KeyedCoProcessOp, v: str, index: int
 ) -> None:
-    context = b.code.bind(b.key_context(node, KeyedElementContext), "ctx")
+    context = _keyed_context(b, node, op, KeyedElementContext)
     emit_current_key(b, node, op.input_keys[index], v, context)
+    _enter_time(b, context)
     function = b.bind_function(node, op.function, f"process_element{index + 1}", "process")
     _emit_results(b, node, f"{function}({v}, {context})")
 
@@ -166,23 +274,29 @@ def _broadcast_process(
     """Input 0 is the data, input 1 the broadcast side, which has no key."""
     states = b.operator_states(node)
     keys: KeyContext | None = None
+    ctx = ""
     if op.key is not None:
-        context = b.key_context(node, KeyedReadOnlySideContext)
+        ctx = _keyed_context(b, node, op, KeyedReadOnlySideContext)
+        context = b.key_context(node)
         assert isinstance(context, KeyedReadOnlySideContext)
         context.attach(states)
         keys = context
     if index == 0:
-        reading = keys if keys is not None else ReadOnlySideContext(states)
-        ctx = b.code.bind(reading, "ctx")
         if op.key is not None:
             emit_current_key(b, node, op.key, v, ctx)
+        else:
+            reading = ReadOnlySideContext(states)
+            b.reads_time(node, reading.timers)
+            ctx = b.code.bind(reading, "ctx")
         function = b.bind_function(node, op.function, "process_element", "process")
     else:
         writing = BroadcastSideContext(states, b.keyed_states(node, keys), keys)
+        b.reads_time(node, writing.timers)
         ctx = b.code.bind(writing, "ctx")
         if keys is not None:
             b.code.line(f"{b.code.bind(keys.leave, 'leave')}()")
         function = b.bind_function(node, op.function, "process_broadcast_element", "process")
+    _enter_time(b, ctx)
     _emit_results(b, node, f"{function}({v}, {ctx})")
 
 
@@ -205,7 +319,10 @@ def _sink_function(
     b: ChainBuilder, node: StreamNode, op: ops.SinkFunctionOp, v: str, index: int
 ) -> None:
     invoke = b.bind_function(node, op.function, "invoke", "invoke")
-    b.code.line(f"{invoke}({v}, {b.code.bind(SinkFunction.Context(), 'ctx')})")
+    context = b.code.bind(SinkFunction.Context(), "ctx")
+    if b.stamped:
+        b.code.line(f"{context}._timestamp = None if {b.stamp()} == {NO_TIME} else {b.stamp()}")
+    b.code.line(f"{invoke}({v}, {context})")
     if isinstance(op.function, SinkFunction):
         b.sink_hooks[node.id] = FlushHook(op.function)
 
@@ -265,6 +382,7 @@ def _collect(b: ChainBuilder, node: StreamNode, op: ops.CollectOp, v: str, index
 
 
 _COMPILERS: dict[type, Callable[..., None]] = {
+    ops.AssignOp: _assign,
     ops.MapOp: _map,
     ops.ProjectOp: _project,
     ops.FlatMapOp: _flat_map,

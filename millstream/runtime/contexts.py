@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +17,14 @@ from millstream.common.functions import (
     unkeyed_timers,
 )
 from millstream.common.state import MapStateDescriptor, StateDescriptor
-from millstream.errors import NotSupportedYet, UnsupportedOperation
+from millstream.common.time_domain import TimeDomain
+from millstream.errors import UnsupportedOperation
+from millstream.runtime import clock
+from millstream.runtime.clock import NO_TIME
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.keys import original_key
 from millstream.runtime.operator_state import OperatorStates, ReadOnlyView
+from millstream.runtime.timers import KeyedTimerService
 
 __all__ = [
     "BroadcastSideContext",
@@ -31,17 +34,18 @@ __all__ = [
     "ReadOnlySideContext",
 ]
 
-_MIN_WATERMARK = -(1 << 63)
 
-
-class _ReadOnlyTime(TimerService):
+class ReadOnlyTime(TimerService):
     """Time for functions without a key: to read, not to wait for (rule 16)."""
 
+    def __init__(self) -> None:
+        self.watermark = NO_TIME
+
     def current_processing_time(self) -> int:
-        return time.time_ns() // 1_000_000
+        return clock.now()
 
     def current_watermark(self) -> int:
-        return _MIN_WATERMARK
+        return self.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         raise unkeyed_timers("register_processing_time_timer")
@@ -56,63 +60,49 @@ class _ReadOnlyTime(TimerService):
         raise unkeyed_timers("delete_event_time_timer")
 
 
-class _NoTimersYet(_ReadOnlyTime):
-    """Keyed functions may have timers, once they exist."""
-
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        raise _no_timers("register_processing_time_timer")
-
-    def register_event_time_timer(self, timestamp: int) -> None:
-        raise _no_timers("register_event_time_timer")
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        raise _no_timers("delete_processing_time_timer")
-
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        raise _no_timers("delete_event_time_timer")
-
-
-def _no_timers(call: str) -> NotSupportedYet:
-    msg = f"TimerService.{call} is not available yet"
-    return NotSupportedYet(msg, hint="keep to process_element without timers for now")
-
-
 class ElementContext(CoProcessFunction.Context):
-    """For functions without a key."""
+    """For functions without a key; generated code sets `time` before each call, where records have timestamps."""
 
     def __init__(self) -> None:
-        self._timers: TimerService = _ReadOnlyTime()
+        self.timers: ReadOnlyTime | KeyedTimerService = ReadOnlyTime()
+        self.time = NO_TIME
 
     def timer_service(self) -> TimerService:
-        return self._timers
+        return self.timers
 
     def timestamp(self) -> int | None:
-        return None
+        return None if self.time == NO_TIME else self.time
 
 
-class KeyedElementContext(KeyContext, ElementContext, KeyedCoProcessFunction.Context):
-    """For functions with a key; generated code sets `key` and `canon` before each call."""
+class KeyedElementContext(KeyContext, ElementContext, KeyedCoProcessFunction.OnTimerContext):
+    """For functions with a key; generated code sets `key` and `canon` before each call, `domain` when a timer fires."""
 
     def __init__(self) -> None:
         KeyContext.__init__(self)
-        self._timers = _NoTimersYet()
+        self.timers = KeyedTimerService(self)
+        self.time = NO_TIME
+        self.domain = TimeDomain.EVENT_TIME
 
     def get_current_key(self) -> Any:
         return self.key
 
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
 
 class _BroadcastTime(BaseBroadcastProcessFunction.BaseContext):
     def __init__(self) -> None:
-        self._time = _ReadOnlyTime()
+        self.timers: ReadOnlyTime | KeyedTimerService = ReadOnlyTime()
+        self.time = NO_TIME
 
     def timestamp(self) -> int | None:
-        return None
+        return None if self.time == NO_TIME else self.time
 
     def current_processing_time(self) -> int:
-        return self._time.current_processing_time()
+        return self.timers.current_processing_time()
 
     def current_watermark(self) -> int:
-        return self._time.current_watermark()
+        return self.timers.current_watermark()
 
 
 class BroadcastSideContext(
@@ -163,14 +153,15 @@ class ReadOnlySideContext(_BroadcastTime, BroadcastProcessFunction.ReadOnlyConte
 
 
 class KeyedReadOnlySideContext(
-    KeyContext, ReadOnlySideContext, KeyedBroadcastProcessFunction.ReadOnlyContext
+    KeyContext, ReadOnlySideContext, KeyedBroadcastProcessFunction.OnTimerContext
 ):
     """For the keyed side beside a broadcast stream."""
 
     def __init__(self) -> None:
         KeyContext.__init__(self)
-        _BroadcastTime.__init__(self)
-        self._timers = _NoTimersYet()
+        self.timers = KeyedTimerService(self)
+        self.time = NO_TIME
+        self.domain = TimeDomain.EVENT_TIME
 
     def attach(self, states: OperatorStates) -> None:
         """Say where broadcast state is."""
@@ -178,7 +169,10 @@ class KeyedReadOnlySideContext(
         self._views = {}
 
     def timer_service(self) -> TimerService:
-        return self._timers
+        return self.timers
 
     def get_current_key(self) -> Any:
         return self.key
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain

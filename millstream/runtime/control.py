@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from millstream.checkpoint.manifest import GeneratorState
 from millstream.checkpoint.statefile import StateFile
 
 __all__ = ["SplitProgress", "TaskReport"]
@@ -20,6 +21,9 @@ class SplitProgress(msgspec.Struct, frozen=True):
     end: int
     finished: bool
     backlog: int
+    # The watermark generators of the split, by the uid of their operator: where they begin, and in a report, where
+    # they are now.
+    times: dict[str, GeneratorState] = {}
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,10 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     state_loads: int = 0
     state_rebuilds: int = 0
     bad_records: dict[str, tuple[int, int]] = {}
+    late_records: dict[str, int] = {}
+    # When the task has to run again although nothing may have come: a timer is due, or a stream may be idle.
+    wake_at: int | None = None
+    watermarks: dict[int, int] = {}
 
     def encode(self) -> bytes:
         """As the payload of a `REPORT` row."""

@@ -98,7 +98,7 @@ class EpochDriver:
         self._draining = False
         manifest = start.manifest
         self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
-        self.planner.rewind(self._after_intent(manifest))
+        self.planner.rewind(self._after_intent(manifest), manifest.times if manifest else None)
         self.ended = start.finished or (manifest is not None and manifest.ended)
         self.extra = {} if manifest is None else manifest.extra
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
@@ -234,11 +234,29 @@ class EpochDriver:
             )
             for report in reports
         ]
+        assert self._coordinator is not None
+        self._coordinator.times = self.planner.took(reports)
+        self._warn_of_late(reports)
         self.metrics.update(epoch, reports)
         for uid, (bad, seen) in self.metrics.bad_records.items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
         return c.Ran(acknowledgements)
+
+    def _warn_of_late(self, reports: Sequence[TaskReport]) -> None:
+        """Say once for each operator that it has begun to drop records."""
+        for report in reports:
+            for uid, count in report.late_records.items():
+                if not self.metrics.late_records.get(uid):
+                    _log.warning(
+                        "'%s' has dropped %d late record%s: they came after the watermark had passed their windows. "
+                        "Allow more disorder in the watermark strategy, or use allowed_lateness or "
+                        "side_output_late_data",
+                        self._nodes[uid].name,
+                        count,
+                        "" if count == 1 else "s",
+                    )
+                self.metrics.late_records[uid] = self.metrics.late_records.get(uid, 0) + count
 
     def _remove(self, epochs: list[int], files: list[str]) -> None:
         assert self._coordinator is not None

@@ -51,10 +51,19 @@ def emit_exchange(
             _append_checked(builder, writer, send, variable)
         else:
             # The cache leads straight from a key to the `append` of its target's list.
-            find = code.bind(_key_router(edge, routes, writer.appends), "find")
+            choices: list[Any] = (
+                list(zip(writer.appends, writer.stamp_appends, strict=True))
+                if writer.stamps
+                else writer.appends
+            )
+            find = code.bind(_key_router(edge, routes, choices), "find")
             code.line(f"{send} = {get}({key})")
             with code.block(f"if {send} is None:"):
                 code.line(f"{send} = {find}({key})")
+            if writer.stamps:
+                stamp = code.fresh("stamp")
+                code.line(f"{send}, {stamp} = {send}")
+                code.line(f"{stamp}({builder.stamp()})")
             code.line(f"{send}({variable})")
         return
     if strategy is Strategy.GLOBAL or (len(writer.lists) == 1 and strategy is not Strategy.CUSTOM):
@@ -74,6 +83,9 @@ def emit_exchange(
     else:
         appends = code.bind(writer.appends, "sends")
         code.line(f"{appends}[{index}]({variable})")
+        if writer.stamps:
+            stamps = code.bind(writer.stamp_appends, "stamps")
+            code.line(f"{stamps}[{index}]({builder.stamp()})")
 
 
 def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, variable: str) -> None:
@@ -85,6 +97,9 @@ def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, varia
     )
     code.line(f"{records} = {lists}[{index}]")
     code.line(f"{records}.append({variable})")
+    if writer.stamps:
+        stamps = code.bind(writer.stamps, "stamps")
+        code.line(f"{stamps}[{index}].append({builder.stamp()})")
     with code.block(f"if len({records}) >= {bound}.limit:"):
         code.line(f"{bound}.flush({index})")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,14 @@ from millstream.checkpoint.coordinator import Layout
 from millstream.checkpoint.manifest import OperatorInfo, StoreState
 from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
+from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import FunctionNotSerializable
 from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
-from millstream.graph.operators import FrameSourceOp, SourceOp
+from millstream.graph.operators import AssignOp, FrameSourceOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
 from millstream.runtime.sources import SourceSpec
+from millstream.runtime.valve import InputEdge
 
 __all__ = ["Job", "JobSettings", "JobSpec", "VertexSpec", "build_job", "store_name"]
 
@@ -47,6 +49,7 @@ class JobSettings:
     resume: str = "auto"
     restart: RestartStrategyConfiguration | None = None
     print_code: bool = False
+    watermark_interval: float = 0.2
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
     python_files: tuple[str, ...] = ()
@@ -64,6 +67,8 @@ class VertexSpec:
     inputs: int
     splits: bool
     body: bytes
+    stamped: bool = False
+    watermarks: tuple[InputEdge, ...] = ()
 
     def load(self) -> tuple[JobVertex, list[Edge]]:
         """The vertex and the edges that leave it."""
@@ -116,6 +121,7 @@ class JobSpec:
     sort_memory: int
     job_parameters: dict[str, str]
     print_code: bool
+    ask_generators: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,15 @@ class Job:
     def split_sources(self) -> list[SourceSpec]:
         """The sources that are read by splits."""
         return [
-            SourceSpec(v.id, v.head.name, v.head.operator.source, v.parallelism, v.head.uid)
+            SourceSpec(
+                v.id,
+                v.head.name,
+                v.head.operator.source,
+                v.parallelism,
+                v.head.uid,
+                timed=any(edge.watermarked for edge in self.plan.out_edges(v)),
+                strategies=tuple(_strategies(v)),
+            )
             for v in self.plan.sources
             if isinstance(v.head.operator, SourceOp)
         ]
@@ -211,6 +225,8 @@ class Job:
                         inputs.get(v.id, 1),
                         isinstance(v.head.operator, SourceOp),
                         _ship(v, self.plan.out_edges(v)),
+                        self._stamped(v),
+                        tuple(_input_edge(e) for e in self.plan.in_edges(v) if e.watermarked),
                     )
                     for v in level.vertices
                 ),
@@ -241,7 +257,33 @@ class Job:
             sort_memory=settings.sort_memory,
             job_parameters=settings.job_parameters,
             print_code=settings.print_code,
+            ask_generators=settings.watermark_interval > 0,
         )
+
+    def _stamped(self, vertex: JobVertex) -> bool:
+        """True if the vertex receives timestamps with its records."""
+        if isinstance(vertex.head.operator, SourceOp):
+            return vertex.head.operator.source.stamped()
+        return any(edge.stamped for edge in self.plan.in_edges(vertex))
+
+
+def _strategies(vertex: JobVertex) -> Iterator[WatermarkStrategy]:
+    """The watermark strategies that a source's splits go through before any exchange."""
+    for node in vertex.nodes:
+        if isinstance(node.operator, SourceOp | AssignOp) and node.operator.strategy is not None:
+            yield node.operator.strategy
+
+
+def _input_edge(edge: Edge) -> InputEdge:
+    senders: tuple[tuple[int, ...], ...] = ()
+    if not edge.from_splits:
+        lists: list[list[int]] = [[] for _ in range(edge.target_parallelism)]
+        for sender in range(edge.source_parallelism):
+            for target in edge.targets_of(sender):
+                lists[target].append(sender)
+        senders = tuple(tuple(one) for one in lists)
+    name = f"{edge.source_uid}|{edge.tag_id or ''}|{edge.input_index}"
+    return InputEdge(edge.id, edge.input_index, name, edge.from_splits, edge.from_frame, senders)
 
 
 def store_name(vertex: JobVertex, subtask: int) -> str:

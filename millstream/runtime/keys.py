@@ -124,6 +124,9 @@ def key_group(canon: Any, max_parallelism: int) -> int:
     (55, 96, 102)
     """
     kind = type(canon)
+    if kind is tuple:
+        # (key, namespace): a part of a key's state, such as a window, belongs where the key is.
+        return key_group(canon[0], max_parallelism)
     if kind is str:
         h = crc32(canon.encode("utf-8", "surrogatepass"))
     elif kind is int:

@@ -47,6 +47,8 @@ class JobMetrics:
         self.state_loads = 0
         self.state_rebuilds = 0
         self.bad_records: dict[str, tuple[int, int]] = {}
+        self.late_records: dict[str, int] = {}
+        self.watermarks: dict[int, int] = {}
         self.checkpoints = 0
         self.last_checkpoint_size = 0
         self.last_checkpoint_full_size = 0
@@ -75,6 +77,12 @@ class JobMetrics:
             for uid, (bad, seen) in report.bad_records.items():
                 before = self.bad_records.get(uid, (0, 0))
                 self.bad_records[uid] = before[0] + bad, before[1] + seen
+        # A vertex is as far as its last subtask.
+        lowest: dict[int, int] = {}
+        for report in reports:
+            for vertex, watermark in report.watermarks.items():
+                lowest[vertex] = min(watermark, lowest.get(vertex, watermark))
+        self.watermarks |= lowest
         now = time.monotonic()
         self.records += read
         self.records_per_second = read / max(1e-6, now - self._last)

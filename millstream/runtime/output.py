@@ -41,6 +41,8 @@ class EdgeWriter:
         "records_out",
         "rows",
         "sequence",
+        "stamp_appends",
+        "stamps",
         "targets",
         "timeout",
     )
@@ -53,6 +55,7 @@ class EdgeWriter:
         rows: RowBatch,
         *,
         broadcast: bool = False,
+        stamped: bool = False,
         max_bytes: int = 256 << 10,
         max_records: int = 8192,
         timeout_ms: int = 100,
@@ -64,6 +67,9 @@ class EdgeWriter:
         self.targets: Sequence[int] = (targets[0],) if broadcast else targets
         self.lists: list[list[Any]] = [[] for _ in self.targets]
         self.appends: list[Callable[[Any], None]] = [one.append for one in self.lists]
+        # The records' timestamps, in lists beside those of the records.
+        self.stamps: list[list[int]] = [[] for _ in self.targets] if stamped else []
+        self.stamp_appends: list[Callable[[int], None]] = [one.append for one in self.stamps]
         self.marks: list[list[Mark]] = [[] for _ in self.targets]
         self.rows = rows
         self.max_bytes = max_bytes
@@ -89,15 +95,24 @@ class EdgeWriter:
             if len(marks) >= _MAX_MARKS:
                 self.flush(index)
 
+    def announce(self, *marks: Mark) -> None:
+        """Send marks to every target that are read before the buffers of all channels."""
+        payload = encode([], None, marks)
+        for target in self.copies or self.targets:
+            self.rows.add(target, self.channel, -1, self.edge, payload)
+
     def flush(self, index: int) -> None:
         """Send one target's records as a buffer."""
         records, marks = self.lists[index], self.marks[index]
         if not records and not marks:
             return
+        stamps = self.stamps[index] if self.stamps else None
         try:
-            payload = encode(records, None, marks)
+            payload = encode(records, stamps, marks)
         except Exception as error:
             raise self._unserializable(records, error) from None
+        if stamps is not None:
+            stamps.clear()
         for target in self.copies or (self.targets[index],):
             self.rows.add(target, self.channel, self.sequence, self.edge, payload)
             self.bytes_out += len(payload)
@@ -133,6 +148,8 @@ class EdgeWriter:
         for records, marks in zip(self.lists, self.marks, strict=True):
             records.clear()
             marks.clear()
+        for stamps in self.stamps:
+            stamps.clear()
         self.sequence = self.records_out = self.bytes_out = 0
 
     def _unserializable(self, records: list[Any], error: Exception) -> RecordNotSerializable:

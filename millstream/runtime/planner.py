@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from millstream.checkpoint.manifest import SplitTimes
+from millstream.runtime import clock
+from millstream.runtime.control import TaskReport
 from millstream.runtime.job import Job
 from millstream.runtime.sources import Offset, SourceCoordinator, SubtaskRanges
 
@@ -34,16 +37,21 @@ class EpochPlanner:
         self._pause = settings.checkpoint_interval or 0.0
         self._started: float | None = None
         self._counts = False
+        # When the clock has to be looked at although nothing may have come, in its milliseconds.
+        self._wake_at: int | None = None
         self.offset: Offset = self._sources.initial()
         self._end: Offset = self.offset
 
-    def rewind(self, offsets: dict[str, dict[str, int]] | None) -> None:
-        """Go on from the offsets of a checkpoint (by uid); None is the beginning."""
+    def rewind(
+        self, offsets: dict[str, dict[str, int]] | None, times: SplitTimes | None = None
+    ) -> None:
+        """Go on from the offsets of a checkpoint (by uid), and its clocks; None is the beginning."""
         found = offsets or {}
         self.offset = {node: dict(found.get(uid, {})) for node, uid in self._uids.items()}
         self._end = self.offset
         self._started = None
-        self._sources.rewind(self.offset)
+        self._wake_at = None
+        self._sources.rewind(self.offset, times or {})
 
     def end_offsets(self) -> dict[str, dict[str, int]]:
         """Where the planned epoch ends, by uid."""
@@ -56,19 +64,28 @@ class EpochPlanner:
         while not stop.is_set() and not wake():
             now = self._clock()
             wait = 0.0 if self._started is None else self._started + self._pause - now
-            if wait > 0 and not self._sources.limited:
+            due = self._wake_at is not None and self._wake_at <= clock.now()
+            if wait > 0 and not self._sources.limited and not due:
                 stop.wait(min(wait, 0.05))
                 continue
             self.offset = self._sources.discover(self.offset)
             self._end = self._sources.next(self.offset, everything=self._everything)
             # A source may learn of its end only after its last record: that is an epoch too.
             ended = self._sources.ended(self._end)
-            if self._end != self.offset or ended or not self._has_sources:
+            news = due or self._sources.has_news(self._end)
+            if self._end != self.offset or ended or news or not self._has_sources:
                 self._started = now
                 self._counts = True
+                self._wake_at = None
                 return self._sources.ranges(self.offset, self._end)
             stop.wait(_POLL)
         return None
+
+    def took(self, reports: Sequence[TaskReport]) -> SplitTimes:
+        """What the tasks of the planned epoch say about time; the clocks as they are now, by uid."""
+        self._wake_at = min((r.wake_at for r in reports if r.wake_at is not None), default=None)
+        self._sources.clocks.took(split for report in reports for split in report.splits)
+        return self._sources.clocks.times()
 
     def nothing(self, *, ended: bool = False) -> list[SubtaskRanges]:
         """An epoch that reads nothing but reaches every source; `ended` tells all operators that it was the last."""

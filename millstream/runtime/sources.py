@@ -15,10 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.checkpoint.manifest import SplitTimes
 from millstream.common.source import Source, SplitEnumerator
+from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import MillstreamError, SourceError
 from millstream.runtime.control import SplitProgress
 from millstream.runtime.failure import user_line
+from millstream.runtime.split_times import SplitClocks
 
 __all__ = ["Offset", "SourceCoordinator", "SourceSpec", "SplitRange", "SubtaskRanges"]
 
@@ -38,6 +41,8 @@ class SourceSpec:
     source: Source
     parallelism: int
     uid: str = ""
+    timed: bool = False
+    strategies: tuple[WatermarkStrategy, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,22 @@ class SplitRange:
     channel: int
     progress: SplitProgress
     records: list[Any] | None = None
+    # Its receivers have not heard of it yet.
+    new: bool = False
+    # For how long the split has had no records.
+    quiet_ms: int = 0
 
 
 @dataclass(frozen=True)
 class SubtaskRanges:
-    """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source."""
+    """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source, `over` if nothing
+    follows in this one and nobody has been told before."""
 
     node: int
     subtask: int
     ranges: tuple[SplitRange, ...]
     ended: bool
+    over: bool = False
 
 
 class SourceCoordinator:
@@ -77,6 +88,7 @@ class SourceCoordinator:
         self._epochs = 0
         self._fixed = fixed
         self._budget = fixed or _FIRST_EPOCH
+        self.clocks = SplitClocks(self._specs)
 
     def _enumerator(self, name: str, positions: dict[str, int]) -> SplitEnumerator:
         if name not in self._enumerators:
@@ -115,7 +127,12 @@ class SourceCoordinator:
             for split, position in positions.items()
             if position >= 0
         ]
-        waiting = [one for one in ahead if one[3] > one[2]]
+        # A split that is held back is not silent.
+        held = self.clocks.ahead((name, split) for name, split, _, _ in ahead)
+        waiting = [one for one in ahead if one[3] > one[2] and one[:2] not in held]
+        for name, split, position, available in ahead:
+            if (name, split) not in held:
+                self.clocks.saw(name, split, records=available > position)
         self._admitted = 0
         self.limited = False
         for number, (name, split, position, available) in enumerate(waiting):
@@ -181,29 +198,43 @@ class SourceCoordinator:
             for channel, (split, stop) in enumerate(positions.items()):
                 with _naming(spec, split):
                     begin = before[split] if split in before else enumerator.start(split)
-                    if begin == stop:
+                    new = begin >= 0 and self.clocks.is_new(name, split)
+                    silence = self.clocks.silence(name, split)
+                    if begin == stop and not new and not silence:
                         continue
                     finished = stop < 0
                     stop = ~stop if finished else stop
-                    records = enumerator.fetch(split, begin, stop)
+                    records = enumerator.fetch(split, begin, stop) if stop > begin else []
                     backlog = 0 if finished else enumerator.available(split, stop) - stop
-                progress = SplitProgress(spec.node, split, begin, stop, finished, max(0, backlog))
-                by_subtask.setdefault(channel % spec.parallelism, []).append(
-                    SplitRange(channel, progress, records)
+                times = self.clocks.of(name, split)
+                progress = SplitProgress(
+                    spec.node, split, begin, stop, finished, max(0, backlog), times
                 )
+                by_subtask.setdefault(channel % spec.parallelism, []).append(
+                    SplitRange(channel, progress, records, new, silence)
+                )
+            over = self.clocks.is_over(name, self._source_ended(name, positions))
             # The last epoch reaches every subtask, so that all of them learn of the end.
-            subtasks = range(spec.parallelism) if ended else sorted(by_subtask)
+            subtasks = range(spec.parallelism) if ended or over else sorted(by_subtask)
             result.extend(
-                SubtaskRanges(spec.node, subtask, tuple(by_subtask.get(subtask, ())), ended)
+                SubtaskRanges(spec.node, subtask, tuple(by_subtask.get(subtask, ())), ended, over)
                 for subtask in subtasks
             )
         return result
 
-    def rewind(self, offset: Offset) -> None:
+    def has_news(self, offset: Offset) -> bool:
+        """True if the operators have to be told something although there is nothing to read."""
+        return self.clocks.any_silence() or any(
+            self.clocks.is_over(name, self._source_ended(name, offset.get(name, {})))
+            for name in self._specs
+        )
+
+    def rewind(self, offset: Offset, times: SplitTimes) -> None:
         """Go on from another offset. Enumerators that are there keep what they hold, and are asked again for what has
         not been committed; others learn of the offset when they are made."""
         self._admitted = 0
         self.limited = False
+        self.clocks.rewind(times)
         for name, positions in offset.items():
             self._enumerator(name, positions)
 
@@ -219,20 +250,23 @@ class SourceCoordinator:
         """Everything before `offset` is done."""
         for name, positions in offset.items():
             enumerator = self._enumerator(name, positions)
+            if self._specs[name].timed:
+                over = self._source_ended(name, positions)
+                self.clocks.told_of(name, positions, over=over)
             for split, position in positions.items():
                 with _naming(self._specs[name], split):
                     enumerator.commit(split, ~position if position < 0 else position)
 
     def ended(self, offset: Offset) -> bool:
         """True if nothing will ever come after `offset`."""
-        for name, spec in self._specs.items():
-            positions = offset.get(name, {})
-            enumerator = self._enumerator(name, positions)
-            with _naming(spec):
-                more = not enumerator.exhausted() or set(enumerator.discover()) - positions.keys()
-            if more or any(position >= 0 for position in positions.values()):
-                return False
-        return True
+        return all(self._source_ended(name, offset.get(name, {})) for name in self._specs)
+
+    def _source_ended(self, name: str, positions: dict[str, int]) -> bool:
+        if any(position >= 0 for position in positions.values()):
+            return False
+        enumerator = self._enumerator(name, positions)
+        with _naming(self._specs[name]):
+            return enumerator.exhausted() and not set(enumerator.discover()) - positions.keys()
 
     def close(self) -> None:
         """Let go of files, sockets and threads."""

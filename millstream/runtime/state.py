@@ -93,6 +93,8 @@ class Table(ABC):
         self.ttl = ttl
         self.changes: dict[Any, Any] = {}
         self.read: Callable[[Any, Any], Any]
+        # What finds the table's entries by time, if anything does; it must know of all that changes.
+        self.index: Any = None
         # What the values of a table that nobody has asked for yet are written in.
         self.found: TableInfo | None = None
 
@@ -124,6 +126,12 @@ class Table(ABC):
     @abstractmethod
     def reset(self) -> None:
         """Forget everything."""
+
+    def discard(self) -> None:
+        """Forget the changes."""
+        if self.changes and self.index is not None:
+            self.index.valid = False
+        self.changes.clear()
 
     @abstractmethod
     def apply(self, kind: str, entries: Entries, decode: Convert | None) -> None:
@@ -241,6 +249,8 @@ class HashTable(Table):
     def reset(self) -> None:
         self.base.clear()
         self.changes.clear()
+        if self.index is not None:
+            self.index.clear()
 
     def keys(self) -> Iterator[Any]:
         changes = self.changes
@@ -270,6 +280,8 @@ class HashTable(Table):
 
     def apply(self, kind: str, entries: Entries, decode: Convert | None) -> None:
         base = self.base
+        if self.index is not None:
+            self.index.applied(kind, entries)
         if kind == "D":
             for key in entries:
                 base.pop(key, None)

@@ -187,6 +187,10 @@ class StateStore:
         ):
             self._reload_operator_state(version)
         self._operators_at = chain[-1].name if chain else ""
+        if self._backend.shared and not self.is_current(version):
+            for table in self.tables.values():
+                if table.index is not None:
+                    table.index.valid = False
         self._version = version
 
     def _reach(
@@ -205,7 +209,7 @@ class StateStore:
             backend.fold(self.tables.values(), self._pending, place)
         # If another attempt won, its changes are in its file, and ours are nothing.
         for table in self.tables.values():
-            table.changes.clear()
+            table.discard()
         self._pending = None
         missing = chain
         marker = backend.marker

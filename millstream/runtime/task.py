@@ -16,22 +16,26 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from operator import length_hint
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.common.sink import WriterContext
-from millstream.common.source import SourceReader
+from millstream.common.source import SourceReader, Timestamped, Watermark
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import SourceOp
 from millstream.graph.partitioning import Strategy
+from millstream.runtime import clock
 from millstream.runtime.chain import Chain, ChainBuilder
+from millstream.runtime.chain_time import OF_THE_JOB
+from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
 from millstream.runtime.failpoints import reached
@@ -54,9 +58,6 @@ __all__ = ["LevelTask", "close_run", "slot_for"]
 # Records handed to a chain at a time; lists are checked for being full in between.
 CHUNK = 1024
 
-# The value of an end-of-input mark that ends the whole job, not just its channel.
-OF_THE_JOB = 1
-
 
 class _Slot:
     """The opened chains of one level's subtask in this process."""
@@ -69,6 +70,8 @@ class _Slot:
         self.storage: Storage = open_storage(job.state_dir, durable=job.durable)
         self.chains: dict[int, Chain] = {}
         self.readers: dict[int, SourceReader] = {}
+        # By vertex, how far its inputs and generators have come.
+        self.times: dict[int, Any] = {}
         # By vertex, the states that its functions asked for in open().
         self.eager: dict[int, dict[str, set[str]]] = {}
 
@@ -89,6 +92,7 @@ class _Slot:
                 (subtask,) if edge is None else edge.targets_of(subtask),
                 self.rows,
                 broadcast=edge is not None and edge.partitioning.strategy is Strategy.BROADCAST,
+                stamped=edge is not None and edge.stamped,
                 max_bytes=job.buffer_bytes,
                 max_records=job.buffer_records,
                 # Spark hands a level's rows on when the level is done: flushing early gains nothing and
@@ -102,9 +106,19 @@ class _Slot:
             operators=[node.uid for node in own.nodes],
             make_table=table_maker(job, store_name(own, subtask)),
         )
-        chain = ChainBuilder(own, edges, subtask, store, make_writer, job.job_parameters).build(
-            vertex.inputs
+        builder = ChainBuilder(
+            own,
+            edges,
+            subtask,
+            store,
+            make_writer,
+            job.job_parameters,
+            stamped=vertex.stamped,
+            ask_generators=job.ask_generators,
         )
+        chain = builder.build(vertex.inputs, vertex.watermarks)
+        if vertex.watermarks:
+            self.times[vertex.id] = store.operator_state.get(f"{own.head.uid}/#time", "union")
         if job.print_code:
             print(chain.module.source, flush=True)  # noqa: T201 - asked for by an option
         return chain
@@ -202,14 +216,29 @@ class LevelTask:
 
     def _run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
         chain = self._begin(self._vertex(work.node))
+        progress: list[SplitProgress] = []
         for part in work.ranges:
             for writer in chain.writers.values():
                 writer.start(part.channel)
-            yield from self._read_split(chain, part)
-            if part.progress.finished:
-                _mark_all(chain, END_OF_INPUT)
+            split = part.progress
+            with self._explaining(chain):
+                chain.time.begin_split(
+                    split.times,
+                    new=part.new,
+                    records=split.end > split.start,
+                    quiet_ms=part.quiet_ms,
+                )
+            if split.end > split.start:
+                yield from self._read_split(chain, part)
+            with self._explaining(chain):
+                times = chain.time.end_split(finished=split.finished, over=work.over)
+            progress.append(msgspec.structs.replace(split, times=times))
+        if work.over and not any(split.finished for split in progress):
+            for writer in chain.writers.values():
+                writer.start(-2 - self.subtask)
+            chain.time.source_over()
         self._ended = work.ended
-        yield from self._finish([one.progress for one in work.ranges])
+        yield from self._finish(progress)
 
     def _read_split(self, chain: Chain, part: SplitRange) -> Iterator[pa.RecordBatch]:
         split, start, end = part.progress.split, part.progress.start, part.progress.end
@@ -231,10 +260,35 @@ class LevelTask:
                 raise explain_source(error, chain.vertex.head, where) from error
             if not chunk:
                 break
-            yield from self._process(chain, 0, chunk, position, done, split, start)
+            if chain.stamped:
+                yield from self._process_stamped(chain, chunk, position, done, split, start)
+            else:
+                yield from self._process(chain, 0, chunk, None, position, done, split, start)
             done += len(chunk)
         vertex_id = chain.vertex.id
         self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + done
+
+    def _process_stamped(
+        self, chain: Chain, chunk: list[Any], position: str, done: int, split: str, start: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Records that bring their timestamps, with watermarks between them."""
+        values: list[Any] = []
+        stamps: list[int] = []
+        for place, one in enumerate(chunk):
+            if type(one) is Watermark:
+                first = done + place - len(values)
+                yield from self._process(chain, 0, values, stamps, position, first, split, start)
+                values, stamps = [], []
+                stage = chain.time.head_stage
+                if stage is not None and not stage.makes_watermarks:
+                    with self._explaining(chain):
+                        stage.emit_watermark(one.timestamp)
+            else:
+                stamped = one if type(one) is Timestamped else Timestamped(one, NO_TIME)
+                values.append(stamped.value)
+                stamps.append(stamped.timestamp)
+        first = done + len(chunk) - len(values)
+        yield from self._process(chain, 0, values, stamps, position, first, split, start)
 
     def run_frame(
         self, node: int, channel: int, chunks: Iterable[list[Any]], *, ended: bool
@@ -250,9 +304,12 @@ class LevelTask:
             writer.start(channel)
         position = f"partition {channel}, record {{index}} of this epoch"
         done = 0
+        chain.time.begin_split({}, new=False, records=True, quiet_ms=0)
         for chunk in chunks:
-            yield from self._process(chain, 0, chunk, position, done, f"partition {channel}")
+            yield from self._process(chain, 0, chunk, None, position, done, f"partition {channel}")
             done += len(chunk)
+        with self._explaining(chain):
+            chain.time.end_split(finished=False, over=False)
         self._records_in[node] = done
         self._ended = ended
         yield from self._finish([])
@@ -269,6 +326,7 @@ class LevelTask:
                 chain = self._begin(vertex)
                 for writer in chain.writers.values():
                     writer.start(self.subtask)
+                yield from self._tick(chain)
         targets = self.job.targets
         for row in ordered(batches, self.job.sort_memory):
             edge = targets.get(row.edge)
@@ -290,6 +348,7 @@ class LevelTask:
             self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)
             position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
             done = 0
+            stamps = buffer.timestamps
             for mark in (*buffer.marks, None):
                 stop = len(buffer.records) if mark is None else mark.place
                 if stop > done:
@@ -298,24 +357,63 @@ class LevelTask:
                         if stop - done == len(buffer.records)
                         else buffer.records[done:stop]
                     )
+                    times = (
+                        stamps if stamps is None or part is buffer.records else stamps[done:stop]
+                    )
                     source = f"channel {row.channel}"
-                    yield from self._process(chain, edge.input_index, part, position, done, source)
+                    yield from self._process(
+                        chain, edge.input_index, part, times, position, done, source
+                    )
                     done = stop
-                if mark is not None and mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
+                if mark is None:
+                    continue
+                if mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
                     self._ended = True
+                with self._explaining(chain):
+                    chain.time.received(row.edge, row.channel, mark.kind, mark.value)
+                yield from self._full_rows(chain)
+        for chain in self._chains.values():
+            with self._explaining(chain):
+                chain.time.frames_done()
+            if not self._ended:
+                yield from self._tick(chain)
         yield from self._finish([])
+
+    def _tick(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+        """Fire the timers of the clock that are due."""
+        with self._explaining(chain):
+            due = chain.time.next_tick()
+            if due is not None and due <= (now := clock.now()):
+                chain.time.tick(now)
+        yield from self._full_rows(chain)
+
+    def _full_rows(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+        for writer in chain.writers.values():
+            writer.flush_full()
+        if self._rows.size >= BATCH_BYTES:
+            yield self._rows.take()
+
+    @contextlib.contextmanager
+    def _explaining(self, chain: Chain) -> Iterator[None]:
+        """Around everything that time sets off: what fails has no record, but an operator."""
+        try:
+            yield
+        except Exception as error:
+            watermark = chain.time.watermark
+            raise explain(error, chain, None, f"at watermark {watermark}") from error
 
     def _process(
         self,
         chain: Chain,
         input_index: int,
         records: list[Any],
+        stamps: Sequence[int] | None,
         position: str,
         offset: int,
         source: str,
         start: int = 0,
     ) -> Iterator[pa.RecordBatch]:
-        process = chain.inputs[input_index]
+        process, periodic = chain.inputs[input_index], chain.time.periodic
         cursor, first = chain.cursor, start + offset
         writers = chain.writers.values()
         for begin in range(0, len(records), CHUNK):
@@ -323,7 +421,13 @@ class LevelTask:
             probe = iter(chunk)
             cursor.at(source, first + begin, chunk, probe)
             try:
-                process(probe)
+                if not chain.stamped:
+                    process(probe)
+                elif stamps is None:
+                    process(zip(probe, repeat(NO_TIME)))
+                else:
+                    process(zip(probe, stamps[begin : begin + CHUNK], strict=True))
+                periodic()
             except Exception as error:
                 index = offset + begin + len(chunk) - length_hint(probe) - 1
                 raise explain(error, chain, index, position) from error
@@ -374,6 +478,8 @@ class LevelTask:
             first = True
         chain.store.open(version)
         chain.leave_keys()
+        times = self._slot.times.get(vertex.id)
+        chain.time.load([] if times is None else times.content(), self.subtask)
         if first:
             self._open_functions(chain, manifest)
         return chain
@@ -410,9 +516,10 @@ class LevelTask:
         stores: dict[str, StateFile | None] = {}
         registered: dict[str, dict[str, dict[str, Any]]] = {}
         loads = rebuilds = 0
-        if self._ended:
-            for chain in self._chains.values():
-                _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
+        wake: list[int] = []
+        for chain in self._chains.values():
+            with self._explaining(chain):
+                yield from self._finish_time(chain, wake)
         for chain in self._chains.values():
             for node_id, hook in chain.sink_hooks.items():
                 reached("before pre-commit")
@@ -458,6 +565,18 @@ class LevelTask:
             stores=stores,
             registered=registered,
             committables=self._committables,
+            late_records={
+                chain.nodes[node_id].uid: count
+                for chain in self._chains.values()
+                for node_id, operator in chain.late.items()
+                if (count := operator.take_dropped())
+            },
+            wake_at=min(wake, default=None),
+            watermarks={
+                vertex_id: chain.time.watermark
+                for vertex_id, chain in self._chains.items()
+                if chain.time.watermark != NO_TIME
+            },
             state_loads=loads,
             state_rebuilds=rebuilds,
         )
@@ -465,6 +584,24 @@ class LevelTask:
             self._close()
         self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
         yield self._rows.take()
+
+    def _finish_time(self, chain: Chain, wake: list[int]) -> Iterator[pa.RecordBatch]:
+        """The last watermarks of the epoch, and of the job if it ends."""
+        of_source = chain.vertex.is_source
+        if not of_source:
+            chain.time.periodic()
+            times = (None if self._ended else chain.time.probe(), chain.time.next_tick())
+            wake.extend(at for at in times if at is not None)
+        times_state = self._slot.times.get(chain.vertex.id)
+        if times_state is not None:
+            # Before the end: who goes on from here has more to come, or the job would not have been drained.
+            saved = [chain.time.save(self.subtask)]
+            if times_state.content() != saved:
+                times_state.update(saved)
+        if self._ended:
+            chain.time.end()
+            _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
+        yield from self._full_rows(chain)
 
     def _snapshot_functions(self, chain: Chain) -> None:
         """Let functions put what they hold into their operator state."""

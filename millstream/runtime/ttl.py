@@ -7,11 +7,11 @@ every epoch.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from millstream.common.state import ListState, MapState, StateTtlConfig, ValueState
+from millstream.runtime import clock
 from millstream.runtime.keys import canonical
 from millstream.runtime.state import DELETED, MISSING, ListChange, MapChange, Table, isolate
 
@@ -23,7 +23,7 @@ _PER_EPOCH = 100
 
 def now() -> int:
     """Processing time in milliseconds."""
-    return time.time_ns() // 1_000_000
+    return clock.now()
 
 
 class TtlTable:

@@ -1,0 +1,18 @@
+"""`TimeDomain`: which clock a timer follows."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["TimeDomain"]
+
+
+class TimeDomain(Enum):
+    """Event time or processing time.
+
+    >>> TimeDomain.EVENT_TIME.name
+    'EVENT_TIME'
+    """
+
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1

@@ -1,0 +1,194 @@
+"""Windows: the finite pieces that a stream is cut into (Flink's `Window` and its kinds).
+
+A window says only which piece it is and when it ends. Which windows a record belongs to is said by an
+assigner (`window_assigner.py`), when a window's result is due by a trigger (`trigger.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "CountWindow", "GlobalWindow", "TimeWindow", "Window"]
+
+MIN_TIMESTAMP = -(2**63)
+"""What a record without a timestamp has in its place, and the watermark before the first one."""
+
+MAX_TIMESTAMP = 2**63 - 1
+"""The end of time: the last watermark of a bounded input, and the end of windows that have none."""
+
+
+class Window(ABC):
+    """The root. Windows are compared and hashed by what they are, so that equal ones share their contents."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def max_timestamp(self) -> int:
+        """The last timestamp that still belongs to the window; its results carry this one."""
+
+
+class TimeWindow(Window):
+    """The time from `start` (which belongs to it) to `end` (which does not), in milliseconds.
+
+    >>> TimeWindow(0, 5000).max_timestamp()
+    4999
+    >>> TimeWindow(0, 5000)
+    TimeWindow(start=0, end=5000)
+    """
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+    def max_timestamp(self) -> int:
+        """The last millisecond before the end."""
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Whether the two overlap, or touch: a session goes on if the next record comes just at its end.
+
+        >>> TimeWindow(0, 10).intersects(TimeWindow(10, 20))
+        True
+        >>> TimeWindow(0, 10).intersects(TimeWindow(11, 20))
+        False
+        """
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """The smallest window that contains both.
+
+        >>> TimeWindow(0, 10).cover(TimeWindow(5, 12))
+        TimeWindow(start=0, end=12)
+        """
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+    @staticmethod
+    def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """The start of the window of this size that a timestamp falls into; before 1970 as well.
+
+        >>> TimeWindow.get_window_start_with_offset(7, 0, 5)
+        5
+        >>> TimeWindow.get_window_start_with_offset(-1, 0, 5)
+        -5
+        >>> TimeWindow.get_window_start_with_offset(7, 3, 5)
+        3
+        """
+        return timestamp - (timestamp - offset) % window_size
+
+    @staticmethod
+    def merge_windows(windows: Iterable[TimeWindow], callback: MergeCall) -> None:
+        """Tell `callback`, for each group of several windows that hang together, what they become.
+
+        The callback is a `MergingWindowAssigner.MergeCallback`.
+
+        >>> class Show:
+        ...     def merge(self, to_be_merged, merge_result):
+        ...         print(len(to_be_merged), "become", merge_result)
+        >>> three = [TimeWindow(8, 12), TimeWindow(0, 5), TimeWindow(5, 8), TimeWindow(20, 25)]
+        >>> TimeWindow.merge_windows(three, Show())
+        3 become TimeWindow(start=0, end=12)
+        """
+        group: list[TimeWindow] = []
+        whole: TimeWindow | None = None
+        for window in sorted(windows, key=_start):
+            if whole is not None and whole.intersects(window):
+                whole = whole.cover(window)
+                group.append(window)
+                continue
+            if whole is not None and len(group) > 1:
+                callback.merge(group, whole)
+            group, whole = [window], window
+        if whole is not None and len(group) > 1:
+            callback.merge(group, whole)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TimeWindow) and self.start == other.start and self.end == other.end
+
+    def __lt__(self, other: TimeWindow) -> bool:
+        return (self.start, self.end) < (other.start, other.end)
+
+    def __hash__(self) -> int:
+        return hash((self.start, self.end))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return TimeWindow, (self.start, self.end)
+
+    def __repr__(self) -> str:
+        return f"TimeWindow(start={self.start}, end={self.end})"
+
+
+class CountWindow(Window):
+    """The window number `id` of those that hold a certain number of records.
+
+    >>> CountWindow(3)
+    CountWindow(id=3)
+    """
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: int) -> None:  # noqa: A002 - PyFlink's name
+        self.id = id
+
+    def max_timestamp(self) -> int:
+        """The end of time: it ends by count."""
+        return MAX_TIMESTAMP
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CountWindow) and self.id == other.id
+
+    def __lt__(self, other: CountWindow) -> bool:
+        return self.id < other.id
+
+    def __hash__(self) -> int:
+        return hash((CountWindow, self.id))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return CountWindow, (self.id,)
+
+    def __repr__(self) -> str:
+        return f"CountWindow(id={self.id})"
+
+
+class GlobalWindow(Window):
+    """The one window that all records of a key belong to.
+
+    >>> GlobalWindow.get() == GlobalWindow()
+    True
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        """The window."""
+        return _GLOBAL
+
+    def max_timestamp(self) -> int:
+        """The end of time."""
+        return MAX_TIMESTAMP
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GlobalWindow)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return GlobalWindow.get, ()
+
+    def __repr__(self) -> str:
+        return "GlobalWindow"
+
+
+_GLOBAL = GlobalWindow()
+
+MergeCall: TypeAlias = Any
+"""Anything with `merge(to_be_merged, merge_result)`; the class is in `window_assigner.py`, which needs this module."""
+
+
+def _start(window: TimeWindow) -> int:
+    return window.start

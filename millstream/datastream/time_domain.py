@@ -1,0 +1,7 @@
+"""`TimeDomain` under PyFlink's module name."""
+
+from __future__ import annotations
+
+from millstream.common.time_domain import TimeDomain
+
+__all__ = ["TimeDomain"]

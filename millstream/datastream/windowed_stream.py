@@ -1,0 +1,299 @@
+"""`WindowedStream` and `AllWindowedStream`: streams cut into windows, until a function makes results of them.
+
+Nothing of a window exists before the function is named: `trigger`, `evictor`, `allowed_lateness` and
+`side_output_late_data` only note what was said, and `reduce`, `aggregate`, `apply`, `process` and the rest make
+one operator of it all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from millstream.common.evictor import Evictor
+from millstream.common.functions import AggregateFunction, Function, ReduceFunction
+from millstream.common.output_tag import OutputTag
+from millstream.common.time import DurationLike, parse_duration
+from millstream.common.trigger import Trigger
+from millstream.common.typeinfo import TypeInformation
+from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
+from millstream.common.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from millstream.datastream.program import as_function, as_type, class_given
+from millstream.errors import InvalidArgument, UnsupportedOperation
+from millstream.graph import operators as ops
+from millstream.graph.operators import Key
+from millstream.runtime.field_reduce import FieldReduce, checked_field
+
+if TYPE_CHECKING:
+    from millstream.datastream.data_stream import DataStream
+    from millstream.datastream.keyed_stream import KeyedStream
+    from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+__all__ = ["AllWindowedStream", "WindowedStream"]
+
+Self = TypeVar("Self", bound="_Windowed")
+
+
+class _Windowed:
+    """What windows per key and windows of a whole stream share."""
+
+    _all_windows: ClassVar[bool]
+    _apply_class: ClassVar[type[Function]]
+    _process_class: ClassVar[type[Function]]
+
+    def __init__(self, call: str, stream: DataStream, window_assigner: Any, key: Key) -> None:
+        self._stream = stream
+        self._key = key
+        self._assigner = _one(call, window_assigner, WindowAssigner)
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._lateness = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment this stream belongs to."""
+        return self._stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        """The declared type of the records in the windows."""
+        return self._stream._values().get_type()
+
+    # -- settings ---------------------------------------------------------------------------------------
+
+    def trigger(self: Self, trigger: Trigger[Any, Any]) -> Self:
+        """When results are due, in the place of the assigner's own trigger."""
+        self._trigger = self._fitting(_one("trigger", trigger, Trigger))
+        return self
+
+    def evictor(self: Self, evictor: Evictor[Any, Any]) -> Self:
+        """Take records out of windows before or after the function; the windows then keep all their records."""
+        self._evictor = _one("evictor", evictor, Evictor)
+        return self
+
+    def allowed_lateness(self: Self, time_ms: DurationLike) -> Self:
+        """How long after its end a window is kept for late records; each of them makes it fire again.
+
+        Windows that do not end by watermark know no lateness and ignore it.
+        """
+        lateness = parse_duration(time_ms)
+        if lateness < 0:
+            raise InvalidArgument("the allowed lateness must not be negative", got=repr(time_ms))
+        self._lateness = lateness
+        return self
+
+    def side_output_late_data(self: Self, output_tag: OutputTag) -> Self:
+        """Where records go that are too late for all their windows; without this they are dropped.
+
+        They are read with `get_side_output(output_tag)` on the stream of the results.
+        """
+        self._late_tag = _one("side_output_late_data", output_tag, OutputTag)
+        return self
+
+    # -- functions --------------------------------------------------------------------------------------
+
+    def reduce(
+        self, reduce_function: Any, window_function: Any = None, output_type: Any = None
+    ) -> DataStream:
+        """Fold each window's records into one value of their own type, which is kept in their place.
+
+        A window function gets that value as its only element, and knows the window.
+        """
+        reduce = as_function("reduce", reduce_function, ReduceFunction)
+        function = self._window_function("reduce", window_function)
+        if output_type is None and function is None:
+            output_type = self._stream._transformation.output_type
+        return self._build("reduce", reduce, function, output_type)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream:
+        """Fold each window's records into an accumulator, which is kept in their place.
+
+        A window function gets the result as its only element, and knows the window.
+        """
+        aggregate = as_function("aggregate", aggregate_function, AggregateFunction, plain=False)
+        function = self._window_function("aggregate", window_function)
+        kept = as_type(accumulator_type)
+        return self._build("aggregate", aggregate, function, output_type, kept)
+
+    def apply(self, window_function: Any, output_type: Any = None) -> DataStream:
+        """Run a window function over all records of each window."""
+        function = as_function("apply", window_function, self._apply_class, plain=False)
+        return self._build("list", None, function, output_type)
+
+    def process(self, process_window_function: Any, output_type: Any = None) -> DataStream:
+        """Run a process function over all records of each window; it may also ask for time and state."""
+        function = as_function("process", process_window_function, self._process_class, plain=False)
+        return self._build("list", None, function, output_type)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """The sum of a field over each window; the other fields are those of the window's first record."""
+        return self._field("sum", position_to_sum)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """The smallest value of a field in each window; the other fields are those of its first record."""
+        return self._field("min", position_to_min)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """The largest value of a field in each window; the other fields are those of its first record."""
+        return self._field("max", position_to_max)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record of each window with the smallest value of a field; the earlier one of equals."""
+        return self._field("min_by", position_to_min_by)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """The record of each window with the largest value of a field; the earlier one of equals."""
+        return self._field("max_by", position_to_max_by)
+
+    def _field(self, kind: str, field: Any) -> DataStream:
+        declared = self._stream._transformation.output_type
+        name = type(self._assigner).__name__
+        reduce = FieldReduce(kind, checked_field(kind, field, declared), name)
+        return self._build("reduce", reduce, None, declared)
+
+    # -- the operator -----------------------------------------------------------------------------------
+
+    def _fitting(self, trigger: Trigger[Any, Any]) -> Trigger[Any, Any]:
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            msg = f"{type(self._assigner).__name__} merges windows, which {trigger!r} cannot follow"
+            hint = (
+                "use a trigger whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
+            )
+            raise UnsupportedOperation(msg, hint=hint)
+        return trigger
+
+    def _chosen_trigger(self) -> Trigger[Any, Any]:
+        if self._trigger is not None:
+            return self._trigger
+        default = self._assigner.get_default_trigger(self.get_execution_environment())
+        call = f"get_default_trigger of {type(self._assigner).__name__}"
+        if not isinstance(default, Trigger):
+            hint = "let it return a trigger, or set one with trigger(...)"
+            raise InvalidArgument(f"{call} gave no Trigger", got=type(default).__name__, hint=hint)
+        return self._fitting(default)
+
+    def _window_function(self, call: str, function: Any) -> Any:
+        if function is None or isinstance(function, self._apply_class):
+            return function
+        if isinstance(function, self._process_class):
+            return function
+        if isinstance(function, type) and issubclass(function, Function):
+            raise class_given(call, function)
+        wanted = f"{self._apply_class.__name__} or {self._process_class.__name__}"
+        msg = f"the window function of {call} must be a {wanted}"
+        raise InvalidArgument(msg, got=type(function).__name__)
+
+    def _build(
+        self,
+        kind: str,
+        incremental: Any,
+        function: Any,
+        output_type: Any,
+        accumulator_type: Any = None,
+    ) -> DataStream:
+        trigger = self._chosen_trigger()
+        operator = ops.WindowOp(
+            self._key,
+            assigner=self._assigner,
+            trigger=trigger,
+            evictor=self._evictor,
+            lateness=self._lateness,
+            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
+            # An evictor needs the records themselves (rule 34).
+            kind=kind if self._evictor is None else "list",
+            incremental=incremental,
+            function=function,
+            all_windows=self._all_windows,
+            accumulator_type=accumulator_type,
+        )
+        result = self._stream._apply(type(self._assigner).__name__, operator, output_type)
+        parts = (self._assigner, trigger, self._evictor)
+        told = [repr(part) for part in parts if part is not None]
+        told += [_name(part) for part in (incremental, function) if part is not None]
+        return result.set_description(f"Window({', '.join(told)})")
+
+
+class WindowedStream(_Windowed):
+    """What `KeyedStream.window` gives: each key has windows of its own.
+
+    >>> from millstream.datastream import StreamExecutionEnvironment
+    >>> from millstream.datastream.window import CountTumblingWindowAssigner
+    >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+    >>> bids = env.from_collection([("a", 3), ("b", 9), ("a", 5), ("a", 1)])
+    >>> pairs = bids.key_by(0).window(CountTumblingWindowAssigner.of(2))
+    >>> list(pairs.max(1).execute_and_collect())
+    [('a', 5)]
+    """
+
+    _all_windows = False
+    _apply_class = WindowFunction
+    _process_class = ProcessWindowFunction
+
+    def __init__(
+        self, keyed_stream: KeyedStream, window_assigner: Any, call: str = "window"
+    ) -> None:
+        super().__init__(call, keyed_stream, window_assigner, keyed_stream._key)
+
+
+class AllWindowedStream(_Windowed):
+    """What `DataStream.window_all` gives: windows over all records, in one subtask.
+
+    >>> from millstream.datastream import StreamExecutionEnvironment
+    >>> from millstream.datastream.window import CountTumblingWindowAssigner
+    >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+    >>> numbers = env.from_collection([1, 2, 3, 4, 5])
+    >>> list(numbers.window_all(CountTumblingWindowAssigner.of(2)).sum().execute_and_collect())
+    [3, 7]
+    """
+
+    _all_windows = True
+    _apply_class = AllWindowFunction
+    _process_class = ProcessAllWindowFunction
+
+    def __init__(
+        self, data_stream: DataStream, window_assigner: Any, call: str = "window_all"
+    ) -> None:
+        together = data_stream._values().global_()
+        super().__init__(call, together, window_assigner, Key(selector=_same_key))
+
+    def _build(self, *args: Any, **kwargs: Any) -> DataStream:
+        # All records have one key, so only one subtask could ever have work (rule 33).
+        return super()._build(*args, **kwargs).force_non_parallel()
+
+
+def _same_key(_value: Any) -> int:
+    return 0
+
+
+def _one(call: str, given: Any, wanted: type[Any]) -> Any:
+    """What was given, if it is an object of the wanted class."""
+    if isinstance(given, wanted):
+        return given
+    if isinstance(given, type) and issubclass(given, wanted):
+        raise class_given(call, given)
+    article = "an" if wanted.__name__[0] in "AEIOU" else "a"
+    msg = f"{call} needs {article} {wanted.__name__}"
+    raise InvalidArgument(msg, got=repr(given)[:200], hint=_HINTS.get(wanted))
+
+
+_HINTS: dict[type[Any], str] = {
+    WindowAssigner: 'for example TumblingEventTimeWindows.of("5 s")',
+    Trigger: "for example CountTrigger.of(100), or an object of your own class that extends Trigger",
+    Evictor: "for example CountEvictor.of(100), or an object of your own class that extends Evictor",
+    OutputTag: 'for example OutputTag("late", Types.STRING())',
+}
+
+
+def _name(function: Any) -> str:
+    if isinstance(function, FieldReduce):
+        return f"{function.kind}({function.field!r})"
+    return str(getattr(function, "__name__", type(function).__name__))

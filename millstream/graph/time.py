@@ -1,0 +1,109 @@
+"""Which parts of a job have to do with time.
+
+A job that asks for no timestamps carries none, and one whose operators do not look at watermarks sends none: both are
+worked out here from the graph, before anything runs, so that the path of a record without them costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millstream.common.broadcast_functions import KeyedBroadcastProcessFunction
+from millstream.common.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from millstream.graph import operators as ops
+from millstream.graph.stream_graph import StreamEdge, StreamNode
+
+__all__ = ["TimeFlow", "time_flow", "uses_timers"]
+
+_PROCESS = (
+    ops.ProcessOp,
+    ops.KeyedProcessOp,
+    ops.CoProcessOp,
+    ops.KeyedCoProcessOp,
+    ops.BroadcastProcessOp,
+)
+_LOOKS_AT_TIMESTAMPS = (*_PROCESS, ops.WindowOp, ops.SinkFunctionOp, ops.AssignOp)
+_LOOKS_AT_WATERMARKS = (*_PROCESS, ops.WindowOp, ops.AssignOp)
+
+
+@dataclass(frozen=True)
+class TimeFlow:
+    """The nodes behind which records have timestamps, the nodes that need them or lead to one that does, and the same
+    for watermarks."""
+
+    stamped: frozenset[int]
+    stamps_wanted: frozenset[int]
+    watermarks_wanted: frozenset[int]
+
+    def carries_stamps(self, source: int, target: int) -> bool:
+        """True if records travel with their timestamps from one node to the other."""
+        return source in self.stamped and target in self.stamps_wanted
+
+    def carries_watermarks(self, target: int) -> bool:
+        """True if watermarks travel to a node."""
+        return target in self.watermarks_wanted
+
+
+def time_flow(nodes: Iterable[StreamNode], edges: Iterable[StreamEdge]) -> TimeFlow:
+    """Follow timestamps down and the need for them up."""
+    # Ids grow along every edge.
+    ordered = sorted(nodes, key=lambda node: node.id)
+    above: dict[int, list[int]] = {node.id: [] for node in ordered}
+    below: dict[int, list[int]] = {node.id: [] for node in ordered}
+    for edge in edges:
+        above[edge.target].append(edge.source)
+        below[edge.source].append(edge.target)
+    stamped: set[int] = set()
+    for node in ordered:
+        if _stamps(node.operator) or any(one in stamped for one in above[node.id]):
+            stamped.add(node.id)
+    stamps_wanted = _wanted(ordered, below, _LOOKS_AT_TIMESTAMPS)
+    watermarks = any(_makes_watermarks(node.operator) for node in ordered)
+    watermarks_wanted = _wanted(ordered, below, _LOOKS_AT_WATERMARKS) if watermarks else set()
+    return TimeFlow(frozenset(stamped), frozenset(stamps_wanted), frozenset(watermarks_wanted))
+
+
+def _wanted(
+    ordered: list[StreamNode], below: dict[int, list[int]], looking: tuple[type, ...]
+) -> set[int]:
+    wanted: set[int] = set()
+    for node in reversed(ordered):
+        if isinstance(node.operator, looking) or any(one in wanted for one in below[node.id]):
+            wanted.add(node.id)
+    return wanted
+
+
+def _stamps(operator: ops.Operator) -> bool:
+    match operator:
+        case ops.SourceOp(source=source, strategy=strategy):
+            return source.stamped() or (strategy is not None and strategy.stamps)
+        case ops.AssignOp(strategy=strategy):
+            return strategy.stamps
+        case ops.WindowOp():
+            return True
+        case _:
+            return uses_timers(operator)
+
+
+def _makes_watermarks(operator: ops.Operator) -> bool:
+    match operator:
+        case ops.SourceOp(source=source, strategy=strategy):
+            return source.stamped() or (strategy is not None and strategy.kind != "none")
+        case ops.AssignOp(strategy=strategy):
+            return strategy.kind != "none"
+        case _:
+            return False
+
+
+_DEFAULT_ON_TIMER = {
+    KeyedProcessFunction.on_timer,
+    KeyedCoProcessFunction.on_timer,
+    KeyedBroadcastProcessFunction.on_timer,
+}
+
+
+def uses_timers(operator: ops.Operator) -> bool:
+    """True if a function says what to do when a timer fires."""
+    on_timer = getattr(type(operator.user_function), "on_timer", None)
+    return on_timer is not None and on_timer not in _DEFAULT_ON_TIMER

@@ -1,0 +1,303 @@
+"""Event time in one chain: what a watermark goes through on its way from the head to the edges.
+
+A watermark walks the tree of operators as records do, but through plain calls: each operator fires what is due, then
+the watermark goes on to what reads it (rule 7), and behind every edge it becomes a mark in the buffers. A
+`WatermarkStage` ends that walk and begins another of its own (rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream.checkpoint.manifest import GeneratorState
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.clock import MAX_TIME, NO_TIME
+from millstream.runtime.codec import ACTIVE, END_OF_INPUT, IDLE, WATERMARK, Mark
+from millstream.runtime.output import EdgeWriter
+from millstream.runtime.valve import InputEdge, Valve
+from millstream.runtime.watermarks import WatermarkStage
+
+if TYPE_CHECKING:
+    from millstream.runtime.chain import ChainBuilder
+    from millstream.runtime.timers import InternalTimers
+
+__all__ = ["OF_THE_JOB", "OF_THE_SOURCE", "ChainTime"]
+
+# Values of an end-of-input mark: it ends the whole job, or its source, and not just its split.
+OF_THE_JOB = 1
+OF_THE_SOURCE = 2
+
+Step = Callable[[int], None]
+
+
+class ChainTime:
+    """The time of one compiled chain."""
+
+    def __init__(
+        self, builder: ChainBuilder, inputs: Sequence[InputEdge], input_count: int, *, ask: bool
+    ) -> None:
+        self._builder = builder
+        self._ask = ask
+        self.stages: dict[str, WatermarkStage] = {
+            builder.nodes[node_id].uid: stage for node_id, stage in builder.stages.items()
+        }
+        self._asked = list(self.stages.values()) if ask else []
+        self._timers: list[InternalTimers] = builder.timers
+        self._readers = builder.readers
+        self._edges = {edge.id: edge for edge in inputs}
+        self._marked: list[EdgeWriter] = [
+            builder.writers[edge.id] for edge in builder.edges if edge.watermarked
+        ]
+        self._input_count = input_count
+        self.valve: Valve | None = Valve(input_count) if inputs else None
+        self._frame_marks: dict[tuple[int, int], int] = {}
+        self.watermark = NO_TIME
+        self.idle = False
+        head = builder.vertex.head
+        for node_id, stage in builder.stages.items():
+            node = builder.nodes[node_id]
+            steps, status = self._below(node)
+            stage.forward = _through(steps)
+            stage.forward_idle = _through_status(status)
+        if head.id in builder.stages:
+            self._steps: list[Step] = [builder.stages[head.id].upstream]
+            self._status: list[EdgeWriter] = []
+        else:
+            own = [*builder.time_hooks.get(head.id, [])]
+            steps, self._status = self._below(head)
+            self._steps = own + steps
+
+    def _below(self, node: StreamNode) -> tuple[list[Step], list[EdgeWriter]]:
+        """What a watermark that a node hands on goes through, and the edges that learn of idleness."""
+        steps: list[Step] = []
+        status: list[EdgeWriter] = []
+        builder = self._builder
+        for edge in builder.edges_of(node):
+            if edge.watermarked:
+                writer = builder.writers[edge.id]
+                steps.append(_marker(writer))
+                status.append(writer)
+        for child in builder.children_of(node):
+            if child.id in builder.stages:
+                steps.append(builder.stages[child.id].upstream)
+                continue
+            steps.extend(builder.time_hooks.get(child.id, []))
+            more, edges = self._below(child)
+            steps.extend(more)
+            status.extend(edges)
+        return steps, status
+
+    # -- progress -------------------------------------------------------------------------------------------
+
+    def advance(self, watermark: int) -> None:
+        """The head's watermark has moved on."""
+        self.watermark = watermark
+        for step in self._steps:
+            step(watermark)
+
+    def received(self, edge_id: int, channel: int, kind: int, value: int) -> None:
+        """A mark came in."""
+        edge, valve = self._edges.get(edge_id), self.valve
+        if edge is None or valve is None:
+            return
+        if edge.frame and kind == WATERMARK:
+            if value == MAX_TIME:
+                return
+            self._frame_marks[edge_id, channel] = value
+            return
+        if kind == WATERMARK and value == NO_TIME:
+            valve.announce(edge.index, edge_id, channel)
+        elif kind == WATERMARK:
+            valve.advance(edge.index, edge_id, channel, value)
+        elif kind == IDLE:
+            valve.sleep(edge.index, edge_id, channel)
+        elif kind == ACTIVE:
+            valve.wake(edge.index, edge_id, channel)
+        elif kind == END_OF_INPUT and value == OF_THE_SOURCE:
+            valve.end(edge.index, edge_id, channel)
+        elif kind == END_OF_INPUT and value != OF_THE_JOB:
+            valve.remove(edge.index, edge_id, channel)
+        self._follow(valve)
+
+    def _follow(self, valve: Valve) -> None:
+        if self.idle and not valve.idle:
+            self._tell(False)
+        if valve.watermark > self.watermark:
+            self.advance(valve.watermark)
+        if valve.idle and not self.idle:
+            self._tell(True)
+
+    def _tell(self, idle: bool) -> None:
+        self.idle = idle
+        for writer in self._status:
+            writer.mark(IDLE if idle else ACTIVE)
+
+    def frames_done(self) -> None:
+        """All rows of the epoch are there. The partitions of a Spark frame come and go with the epochs, so together
+        they are one channel, as far as the least of those that brought rows."""
+        valve = self.valve
+        if not self._frame_marks or valve is None:
+            return
+        by_edge: dict[int, int] = {}
+        for (edge_id, _), watermark in self._frame_marks.items():
+            by_edge[edge_id] = min(watermark, by_edge.get(edge_id, MAX_TIME))
+        self._frame_marks.clear()
+        for edge_id, watermark in by_edge.items():
+            index = self._edges[edge_id].index
+            valve.announce(index, edge_id, 0)
+            valve.advance(index, edge_id, 0, watermark)
+        self._follow(valve)
+
+    def periodic(self) -> None:
+        """Ask the generators."""
+        for stage in self._asked:
+            stage.periodic()
+
+    def probe(self) -> int | None:
+        """Look whether streams have become idle; when to look again."""
+        times = [at for stage in self.stages.values() if (at := stage.probe()) is not None]
+        return min(times, default=None)
+
+    def tick(self, now: int) -> None:
+        """Fire the timers of the clock."""
+        for timers in self._timers:
+            timers.tick(now)
+
+    def next_tick(self) -> int | None:
+        """When a timer of the clock is due."""
+        times = [at for timers in self._timers if (at := timers.next_tick()) is not None]
+        return min(times, default=None)
+
+    def end(self) -> None:
+        """Nothing more comes (rule 4)."""
+        for stage in self.stages.values():
+            stage.periodic()
+        self.advance(MAX_TIME)
+        for stage in self.stages.values():
+            stage.emit_watermark(MAX_TIME)
+
+    # -- splits, at level 0 ---------------------------------------------------------------------------------
+
+    def begin_split(
+        self, states: dict[str, GeneratorState], *, new: bool, records: bool, quiet_ms: int
+    ) -> None:
+        """A split's range begins; its generators go on where they were."""
+        # What others must know before any other split's records of this epoch, or those would overtake these.
+        first: dict[int, list[Mark]] = {}
+        if new:
+            first = {w.edge: [Mark(0, WATERMARK, NO_TIME)] for w in self._marked}
+        for uid, stage in self.stages.items():
+            stage.load(states.get(uid))
+            told: list[Mark] = []
+            if new and stage.emitted != NO_TIME:
+                told.append(Mark(0, WATERMARK, stage.emitted))
+            if stage.idle and records:
+                stage.idle = False
+                told.append(Mark(0, ACTIVE))
+            elif stage.idle and new:
+                told.append(Mark(0, IDLE))
+            if told:
+                for writer in self._below(self._builder.node_of(uid))[1]:
+                    first.setdefault(writer.edge, []).extend(told)
+        for edge, marks in first.items():
+            self._builder.writers[edge].announce(*marks)
+        for stage in self.stages.values():
+            stage.fallen_silent(quiet_ms)
+        self._set_watermarks()
+
+    @property
+    def head_stage(self) -> WatermarkStage | None:
+        """Where a source's own watermarks go in."""
+        return self._builder.stages.get(self._builder.vertex.head.id)
+
+    def source_over(self) -> None:
+        """The source has ended, and no split of this subtask with it."""
+        for writer in self._marked:
+            writer.mark(END_OF_INPUT, OF_THE_SOURCE)
+
+    def end_split(self, *, finished: bool, over: bool) -> dict[str, GeneratorState]:
+        """A split's range is read."""
+        self.periodic()
+        if finished:
+            for stage in self.stages.values():
+                stage.periodic()
+            for writer in self._marked:
+                writer.mark(END_OF_INPUT, OF_THE_SOURCE if over else 0)
+        return {uid: stage.save() for uid, stage in self.stages.items()}
+
+    # -- state, further down --------------------------------------------------------------------------------
+
+    def save(self, subtask: int) -> dict[str, Any]:
+        """Everything that the next epoch goes on from, as plain values."""
+        assert self.valve is not None
+        return {
+            "subtask": subtask,
+            "parallelism": self._builder.vertex.parallelism,
+            "valve": self.valve.save({edge.id: edge.name for edge in self._edges.values()}),
+            "stages": {
+                uid: (s.max, s.emitted, s.idle, s.save().generator, s.quiet_since)
+                for uid, s in self.stages.items()
+            },
+        }
+
+    def load(self, found: list[dict[str, Any]], subtask: int) -> None:
+        """Go on as `save` found it: of this subtask, or, if the job had another layout, of all of them."""
+        if self.valve is None:
+            return
+        self.valve = valve = Valve(self._input_count)
+        for edge in self._edges.values():
+            valve.expect(edge.index, edge.id, edge.channels_of(subtask))
+        edges = {edge.name: edge.id for edge in self._edges.values()}
+        parallelism = self._builder.vertex.parallelism
+        own = [
+            one for one in found if (one["subtask"], one["parallelism"]) == (subtask, parallelism)
+        ]
+        fitting = own if own and len({one["parallelism"] for one in found}) == 1 else found
+        fitting = [one for one in fitting if len(one["valve"][1]) == self._input_count]
+        if len(fitting) == 1 and own:
+            valve.load(fitting[0]["valve"], edges)
+        elif fitting:
+            splits = {edge.id for edge in self._edges.values() if edge.splits}
+            valve.merge([one["valve"] for one in fitting], edges, splits)
+        for uid, stage in self.stages.items():
+            saved = [one["stages"][uid] for one in fitting if uid in one["stages"]]
+            if saved:
+                least = min(saved, key=lambda one: one[:2])
+                stage.load(GeneratorState(*least[:4]))
+                stage.quiet_since = least[4]
+            else:
+                stage.load(None)
+                stage.quiet_since = None
+        self.watermark, self.idle = valve.watermark, valve.idle
+        self._frame_marks.clear()
+        self._set_watermarks()
+
+    def _set_watermarks(self) -> None:
+        """Each operator's watermark is the head's, or that of the stage above it."""
+        for node_id, reader in self._readers:
+            stage = self._builder.stage_above(node_id)
+            reader.watermark = self.watermark if stage is None else stage.emitted
+
+
+def _marker(writer: EdgeWriter) -> Step:
+    def mark(watermark: int) -> None:
+        writer.mark(WATERMARK, watermark)
+
+    return mark
+
+
+def _through(steps: list[Step]) -> Step:
+    def forward(watermark: int) -> None:
+        for step in steps:
+            step(watermark)
+
+    return forward
+
+
+def _through_status(writers: list[EdgeWriter]) -> Callable[[bool], None]:
+    def forward(idle: bool) -> None:
+        for writer in writers:
+            writer.mark(IDLE if idle else ACTIVE)
+
+    return forward
