@@ -15,6 +15,7 @@ MillstreamError
     ├── KeySelectorError         KEY_SELECTOR_FAILED
     ├── TypeMismatchError        TYPE_MISMATCH
     ├── RecordNotSerializable    RECORD_NOT_SERIALIZABLE
+    ├── MissingTimestamp         MISSING_TIMESTAMP        event time asked of a record that has none
     ├── SourceError              SOURCE_FAILED
     │   └── SourceNotFound       SOURCE_NOT_FOUND         a missing file or folder
     ├── SinkError                SINK_FAILED
@@ -52,6 +53,7 @@ __all__ = [
     "JobLocked",
     "KeySelectorError",
     "MillstreamError",
+    "MissingTimestamp",
     "NoCurrentKey",
     "NotSupportedYet",
     "ProgramError",
@@ -190,6 +192,12 @@ class RecordNotSerializable(JobError):
     """A record cannot be sent to the next operator."""
 
     code = "RECORD_NOT_SERIALIZABLE"
+
+
+class MissingTimestamp(JobError):
+    """A record without a timestamp came to an operator that works with event time (rule 9)."""
+
+    code = "MISSING_TIMESTAMP"
 
 
 class SourceError(JobError):

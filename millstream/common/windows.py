@@ -10,7 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "CountWindow", "GlobalWindow", "TimeWindow", "Window"]
+__all__ = [
+    "MAX_TIMESTAMP",
+    "MIN_TIMESTAMP",
+    "CountWindow",
+    "CountWindowSerializer",
+    "GlobalWindow",
+    "GlobalWindowSerializer",
+    "TimeWindow",
+    "TimeWindowSerializer",
+    "Window",
+]
 
 MIN_TIMESTAMP = -(2**63)
 """What a record without a timestamp has in its place, and the watermark before the first one."""
@@ -182,6 +192,22 @@ class GlobalWindow(Window):
 
     def __repr__(self) -> str:
         return "GlobalWindow"
+
+
+class _WindowSerializer:
+    """Nothing: windows travel as they are. Programs written for PyFlink return one from `get_window_serializer`."""
+
+
+class TimeWindowSerializer(_WindowSerializer):
+    """PyFlink's name, for `TimeWindow`."""
+
+
+class CountWindowSerializer(_WindowSerializer):
+    """PyFlink's name, for `CountWindow`."""
+
+
+class GlobalWindowSerializer(_WindowSerializer):
+    """PyFlink's name, for `GlobalWindow`."""
 
 
 _GLOBAL = GlobalWindow()

@@ -28,12 +28,15 @@ from millstream.common.functions import (
     SourceFunction,
 )
 from millstream.common.output_tag import OutputTag
+from millstream.common.trigger import Trigger, TriggerResult
+from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
 from millstream.common.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
+from millstream.common.windows import Window
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
@@ -71,6 +74,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
+    "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
     "ProcessAllWindowFunction",
@@ -82,6 +86,10 @@ __all__ = [
     "SinkFunction",
     "SourceFunction",
     "StreamExecutionEnvironment",
+    "Trigger",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
 ]

@@ -373,9 +373,7 @@ class DataStream:
 
     # -- time and windows: their place ------------------------------------------------------------------
 
-    def assign_timestamps_and_watermarks(
-        self, watermark_strategy: WatermarkStrategy
-    ) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give records timestamps and the stream watermarks, in the place of those it has.
 
         >>> from millstream.common import TimestampAssigner, WatermarkStrategy
@@ -387,7 +385,9 @@ class DataStream:
         ...     def process_element(self, value, ctx):
         ...         yield value[0], ctx.timestamp()
         >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
-        >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Second())
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        ...     Second()
+        ... )
         >>> stream = env.from_collection([("a", 1000), ("b", 2000)])
         >>> list(
         ...     stream.assign_timestamps_and_watermarks(strategy)

@@ -45,7 +45,15 @@ from millstream.common.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from millstream.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
+from millstream.common.windows import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+    Window,
+)
 
 __all__ = [
     "AllWindowFunction",
@@ -56,6 +64,7 @@ __all__ = [
     "CountTrigger",
     "CountTumblingWindowAssigner",
     "CountWindow",
+    "CountWindowSerializer",
     "DeltaEvictor",
     "DeltaFunction",
     "DeltaTrigger",
@@ -65,6 +74,7 @@ __all__ = [
     "EventTimeTrigger",
     "Evictor",
     "GlobalWindow",
+    "GlobalWindowSerializer",
     "GlobalWindows",
     "MergingWindowAssigner",
     "NeverTrigger",
@@ -78,6 +88,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "TimeEvictor",
     "TimeWindow",
+    "TimeWindowSerializer",
     "TimestampedValue",
     "Trigger",
     "TriggerResult",

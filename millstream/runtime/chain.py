@@ -162,10 +162,15 @@ class ChainBuilder:
         # (node, tag) to what reads it: operators of the same chain first, then edges.
         self._children: dict[tuple[int, str | None], list[StreamNode]] = {}
         self._edges: dict[tuple[int, str | None], list[Edge]] = {}
+        self._edges_by_node: dict[int, list[Edge]] = {}
+        self._readers_by_node: dict[int, dict[int, StreamNode]] = {}
         for inner in vertex.inner:
-            self._children.setdefault((inner.source, inner.tag_id), []).append(nodes[inner.target])
+            child = nodes[inner.target]
+            self._children.setdefault((inner.source, inner.tag_id), []).append(child)
+            self._readers_by_node.setdefault(inner.source, {})[child.id] = child
         for edge in edges:
             self._edges.setdefault((edge.source_node, edge.tag_id), []).append(edge)
+            self._edges_by_node.setdefault(edge.source_node, []).append(edge)
         self._tag_types = {
             (one.source, one.tag_id): one.tag_type
             for one in vertex.inner
@@ -260,22 +265,11 @@ class ChainBuilder:
 
     def edges_of(self, node: StreamNode) -> list[Edge]:
         """The edges that leave a node."""
-        return [
-            edge
-            for (source, _), edges in self._edges.items()
-            if source == node.id
-            for edge in edges
-        ]
+        return self._edges_by_node.get(node.id, [])
 
     def children_of(self, node: StreamNode) -> list[StreamNode]:
         """The operators of the chain that read a node."""
-        found = {
-            child.id: child
-            for (source, _), children in self._children.items()
-            if source == node.id
-            for child in children
-        }
-        return list(found.values())
+        return list(self._readers_by_node.get(node.id, {}).values())
 
     def node_of(self, uid: str) -> StreamNode:
         """The node with a uid."""

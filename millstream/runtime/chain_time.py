@@ -73,19 +73,21 @@ class ChainTime:
         steps: list[Step] = []
         status: list[EdgeWriter] = []
         builder = self._builder
-        for edge in builder.edges_of(node):
-            if edge.watermarked:
-                writer = builder.writers[edge.id]
-                steps.append(_marker(writer))
-                status.append(writer)
-        for child in builder.children_of(node):
-            if child.id in builder.stages:
-                steps.append(builder.stages[child.id].upstream)
-                continue
-            steps.extend(builder.time_hooks.get(child.id, []))
-            more, edges = self._below(child)
-            steps.extend(more)
-            status.extend(edges)
+        # A list and no recursion: a chain may be longer than Python's stack.
+        pending = [node]
+        while pending:
+            at = pending.pop()
+            if at is not node:
+                if at.id in builder.stages:
+                    steps.append(builder.stages[at.id].upstream)
+                    continue
+                steps.extend(builder.time_hooks.get(at.id, []))
+            for edge in builder.edges_of(at):
+                if edge.watermarked:
+                    writer = builder.writers[edge.id]
+                    steps.append(_marker(writer))
+                    status.append(writer)
+            pending.extend(reversed(builder.children_of(at)))
         return steps, status
 
     # -- progress -------------------------------------------------------------------------------------------

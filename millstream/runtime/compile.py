@@ -29,6 +29,7 @@ from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.poison import compile_guarded
 from millstream.runtime.timers import InternalTimers, checked_time
 from millstream.runtime.watermarks import WatermarkStage
+from millstream.runtime.windowing import compile_window
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
@@ -101,22 +102,31 @@ def _emit_results(b: ChainBuilder, node: StreamNode, call: str) -> None:
     code = b.code
     results, out = code.fresh("r"), code.fresh()
     code.line(f"{results} = {call}")
-    tag_class = code.bind(OutputTag, "OutputTag")
     with (
         code.block(f"if {results} is not None:"),
         b.each(f"for {out} in {results}:"),
     ):
-        with code.block(
-            f"if type({out}) is tuple and len({out}) == 2 and type({out}[0]) is {tag_class}:"
-        ):
-            tag, side = code.fresh("tag"), code.fresh()
-            code.line(f"{tag} = {out}[0].tag_id")
-            code.line(f"{side} = {out}[1]")
-            for tag_id in b.tags_of(node):
-                with code.block(f"if {tag} == {tag_id!r}:"):
-                    b.emit(node, side, tag_id)
-        with code.block("else:"):
-            b.emit(node, out)
+        _emit_result(b, node, out)
+
+
+def _emit_result(b: ChainBuilder, node: StreamNode, out: str) -> None:
+    code = b.code
+    tag_class = code.bind(OutputTag, "OutputTag")
+    with code.block(
+        f"if type({out}) is tuple and len({out}) == 2 and type({out}[0]) is {tag_class}:"
+    ):
+        tag, side = code.fresh("tag"), code.fresh()
+        code.line(f"{tag} = {out}[0].tag_id")
+        code.line(f"{side} = {out}[1]")
+        for tag_id in b.tags_of(node):
+            with code.block(f"if {tag} == {tag_id!r}:"):
+                b.emit(node, side, tag_id)
+    with code.block("else:"):
+        b.emit(node, out)
+
+
+def _window(b: ChainBuilder, node: StreamNode, op: ops.WindowOp, v: str, index: int) -> None:
+    compile_window(b, node, op, v, _emit_result)
 
 
 def _process(b: ChainBuilder, node: StreamNode, op: ops.ProcessOp, v: str, index: int) -> None:
@@ -390,6 +400,7 @@ _COMPILERS: dict[type, Callable[..., None]] = {
     ops.ProcessOp: _process,
     ops.KeyedProcessOp: _keyed_process,
     ops.ReduceOp: compile_reduce,
+    ops.WindowOp: _window,
     ops.RollingOp: compile_rolling,
     ops.CoMapOp: _co_map,
     ops.CoFlatMapOp: _co_flat_map,

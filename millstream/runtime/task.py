@@ -569,7 +569,7 @@ class LevelTask:
                 chain.nodes[node_id].uid: count
                 for chain in self._chains.values()
                 for node_id, operator in chain.late.items()
-                if (count := operator.take_dropped())
+                if (count := _taken(operator))
             },
             wake_at=min(wake, default=None),
             watermarks={
@@ -652,6 +652,13 @@ def _mark_all(chain: Chain, kind: int, value: int = 0) -> None:
     for edge_id, writer in chain.writers.items():
         if edge_id >= 0:
             writer.mark(kind, value)
+
+
+def _taken(operator: Any) -> int:
+    """The records that a window operator has dropped since it was last asked."""
+    count: int = operator.dropped_late
+    operator.dropped_late = 0
+    return count
 
 
 def _as_bytes(payload: Any) -> bytes:

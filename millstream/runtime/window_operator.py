@@ -7,21 +7,15 @@ cases, event-time windows with the default trigger, have faster ways of their ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from millstream.common.evictor import TimestampedValue
-from millstream.common.functions import AggregateFunction, Function, ReduceFunction, RuntimeContext
-from millstream.common.state import ListStateDescriptor, ValueStateDescriptor
+from millstream.common.functions import Function, RuntimeContext
+from millstream.common.state import ValueStateDescriptor
 from millstream.common.trigger import Trigger, TriggerResult
 from millstream.common.window_assigner import MergingWindowAssigner
-from millstream.common.window_functions import (
-    AllWindowFunction,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    WindowFunction,
-)
+from millstream.common.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from millstream.common.windows import MAX_TIMESTAMP
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import WindowOp
@@ -30,6 +24,7 @@ from millstream.runtime.merging_windows import MergingWindows
 from millstream.runtime.store import StateStore
 from millstream.runtime.text import shorten
 from millstream.runtime.timers import InternalTimers
+from millstream.runtime.window_calls import caller, folder, functions_in
 from millstream.runtime.window_contexts import (
     AssignerContext,
     EvictorContext,
@@ -39,14 +34,10 @@ from millstream.runtime.window_contexts import (
     WindowContext,
 )
 from millstream.runtime.window_state import (
-    CONTENTS,
-    AggregateContents,
-    Contents,
-    ListContents,
     Namespaces,
-    ReduceContents,
     SingleValue,
     TimedContents,
+    make_contents,
     own_table,
 )
 
@@ -90,7 +81,7 @@ class WindowOperator:
             name, op.assigner, keys, lambda: single("window-objects", scoped)
         )
         self._namespace_of = self._namespaces.of
-        self._contents = _contents(op, name, lambda d: own_table(scoped, store, uid, d))
+        self._contents = make_contents(op, name, lambda d: own_table(scoped, store, uid, d))
         self._add = self._contents.add
 
         self._assign = op.assigner.assign_windows
@@ -119,8 +110,8 @@ class WindowOperator:
             NamedStates(scoped, "window:") if self._merging is None else NoWindowState(name)
         )
         self._context = WindowContext(timers, window_states, NamedStates(states))
-        self._apply = _caller(op, self._context, keys)
-        self._fold = _folder(op.incremental) if op.kind == "list" else None
+        self._apply = caller(op, self._context, keys)
+        self._fold = folder(op.incremental) if op.kind == "list" else None
         self._clear_function: Callable[[Any], None] | None = None
         if isinstance(op.function, ProcessWindowFunction | ProcessAllWindowFunction):
             self._clear_function = op.function.clear
@@ -136,7 +127,7 @@ class WindowOperator:
         op = self._op
         found: dict[int, Function] = {}
         for part in (op.assigner, op.trigger, op.evictor, op.incremental, op.function):
-            for function in _functions_in(part):
+            for function in functions_in(part):
                 found[id(function)] = function
         return list(found.values())
 
@@ -385,63 +376,3 @@ class WindowOperator:
             allowed_lateness=self._lateness or None,
             hint="merge_windows must give a window that ends no earlier than those it is made of",
         )
-
-
-def _contents(op: WindowOp, name: str, table: Callable[[Any], Any]) -> Contents:
-    """How the contents of the operator's windows are kept."""
-    if op.evictor is not None:
-        return TimedContents(table(ListStateDescriptor(CONTENTS)))
-    if op.kind == "reduce":
-        return ReduceContents(table(ValueStateDescriptor(CONTENTS)), op.incremental)
-    if op.kind == "aggregate":
-        descriptor = ValueStateDescriptor(CONTENTS, op.accumulator_type)
-        return AggregateContents(table(descriptor), op.incremental, name)
-    return ListContents(table(ListStateDescriptor(CONTENTS)))
-
-
-def _caller(
-    op: WindowOp, context: WindowContext, keys: KeyContext
-) -> Callable[[Any, list[Any]], Any]:
-    """What makes results of a window and its contents."""
-    function = op.function
-    if isinstance(function, ProcessWindowFunction):
-        process = function.process
-        return lambda window, inputs: process(keys.key, context, inputs)
-    if isinstance(function, ProcessAllWindowFunction):
-        process_all = function.process
-        return lambda window, inputs: process_all(context, inputs)
-    if isinstance(function, WindowFunction):
-        apply = function.apply
-        return lambda window, inputs: apply(keys.key, window, inputs)
-    if isinstance(function, AllWindowFunction):
-        apply_all: Callable[[Any, list[Any]], Any] = function.apply
-        return apply_all
-    # Without a function the result of the incremental one is the window's.
-    return lambda window, inputs: inputs
-
-
-def _folder(incremental: Any) -> Callable[[list[Any]], list[Any]] | None:
-    """What an incremental function makes of a whole list: its result, or nothing (rule 34)."""
-    if incremental is None:
-        return None
-    if isinstance(incremental, AggregateFunction):
-
-        def aggregate(values: list[Any]) -> list[Any]:
-            accumulator = incremental.create_accumulator()
-            for value in values:
-                accumulator = incremental.add(value, accumulator)
-            return [incremental.get_result(accumulator)]
-
-        return aggregate
-    combine = incremental.reduce if isinstance(incremental, ReduceFunction) else incremental
-    return lambda values: [reduce(combine, values)] if values else []
-
-
-def _functions_in(part: Any) -> Iterator[Function]:
-    """Function objects in what describes a window: itself, or for example the function of a `DeltaTrigger`."""
-    if isinstance(part, Function):
-        yield part
-    elif part is not None and not isinstance(part, type):
-        for inner in getattr(part, "__dict__", {}).values():
-            if isinstance(inner, Function | Trigger):
-                yield from _functions_in(inner)

@@ -12,28 +12,18 @@ from typing import Any
 
 from millstream.common.evictor import TimestampedValue
 from millstream.common.functions import AggregateFunction, ReduceFunction
-from millstream.common.state import StateDescriptor
+from millstream.common.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from millstream.common.window_assigners import GlobalWindows
 from millstream.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
 from millstream.errors import UserFunctionError
+from millstream.graph.operators import WindowOp
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.keys import canonical
 from millstream.runtime.state import DELETED, MISSING, ListChange, Table, isolate
 from millstream.runtime.store import StateStore
 from millstream.runtime.text import shorten
 
-__all__ = [
-    "CONTENTS",
-    "AggregateContents",
-    "Contents",
-    "ListContents",
-    "Namespaces",
-    "ReduceContents",
-    "SingleValue",
-    "TimedContents",
-    "own_table",
-]
-
+__all__ = ["Contents", "Namespaces", "SingleValue", "TimedContents", "make_contents", "own_table"]
 
 CONTENTS = "window-contents"
 """The name of the state."""
@@ -307,3 +297,15 @@ class AggregateContents(Contents):
 
     def clear(self, key: Any) -> None:
         self._values.drop(key)
+
+
+def make_contents(op: WindowOp, name: str, table: Callable[[Any], Any]) -> Contents:
+    """How the contents of the operator's windows are kept."""
+    if op.evictor is not None:
+        return TimedContents(table(ListStateDescriptor(CONTENTS)))
+    if op.kind == "reduce":
+        return ReduceContents(table(ValueStateDescriptor(CONTENTS)), op.incremental)
+    if op.kind == "aggregate":
+        descriptor = ValueStateDescriptor(CONTENTS, op.accumulator_type)
+        return AggregateContents(table(descriptor), op.incremental, name)
+    return ListContents(table(ListStateDescriptor(CONTENTS)))

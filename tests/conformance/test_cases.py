@@ -3,17 +3,25 @@
 A case is a text of options (`name: value`) and indented blocks:
 
     # Rule 38. A comment.
-    parallelism: 1 2 4        the default
+    parallelism: 1 2 4        the default; 1 3 for a case with a scripted input
     epochs: 1 3 whole         the default; records in an epoch
     order: any                the default; `same`: as written; `by EXPR`: as written among equal EXPR of v
+    spark: yes                it is run on Spark too
 
     input words:              a stream `words`, read from a collection; one expression per line
       "to"
+    input clicks:             or: a scripted stream
+      ("a", 1) @1000          a record with a timestamp
+      watermark 999           a watermark, in this place
+      clock +5s               processing time goes on; it begins at 0. Such a case needs `epochs: 1`
+      idle                    the stream is not to be waited for
+      wait                    nothing; with `epochs: 1`, inputs go on line by line together
     define:                   Python, for functions
-    program:                  Python; `env`, the inputs and all public names are there, `p` is the parallelism
-      counts = words.map(lambda w: (w, 1)).key_by(0).sum(1)
+    program:                  Python; `env`, the inputs and all public names are there, `p` is the parallelism,
+      counts = words.map(lambda w: (w, 1)).key_by(0).sum(1)               and what `script.py` has for programs
     expect counts:            the records of that stream or list, one expression per line; `*` unpacks
       ("to", 1)
+      ("be", 1) @1000         with `@`: its timestamp too, `@none` if it has none; then every line has one
     print:                    or: what the job prints
       2> to
     error: CODE               or: the error, and what its text must hold
@@ -28,13 +36,16 @@ from pathlib import Path
 import pytest
 
 from millstream import datastream
+from millstream.common import watermark_strategy
+from millstream.common.restart_strategy import RestartStrategies
+from millstream.common.time import Duration, Time
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row, RowKind
-from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.number_seq import NumberSequenceSource
-from millstream.datastream import DataStream, KeyedStream, state
+from millstream.datastream import DataStream, KeyedStream, state, window
 from millstream.errors import MillstreamError
-from millstream.runtime import ttl
+from millstream.runtime import clock, ttl
+from tests.conformance import script
 from tests.support import environment, keeping
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.case"))
@@ -43,16 +54,24 @@ NAMES = {name: getattr(datastream, name) for name in datastream.__all__} | {
     "Row": Row,
     "RowKind": RowKind,
     "Types": Types,
-    "no_watermarks": WatermarkStrategy.no_watermarks(),
+    "no_watermarks": watermark_strategy.WatermarkStrategy.no_watermarks(),
+    "Duration": Duration,
+    "RestartStrategies": RestartStrategies,
+    "Time": Time,
     **{name: getattr(state, name) for name in state.__all__},
+    **{name: getattr(window, name) for name in window.__all__},
+    **{name: getattr(watermark_strategy, name) for name in watermark_strategy.__all__},
+    **script.FOR_PROGRAMS,
 }
-IN_SCOPE = [*range(36, 47), *range(48, 59), 63]
+IN_SCOPE = [*range(1, 47), *range(48, 59), 63]
 
 
 @pytest.fixture(autouse=True)
 def real_clock(monkeypatch):
-    """Cases about time-to-live set the clock; afterwards it is the real one again."""
+    """Cases about time-to-live and `clock` steps set the clock; afterwards it is the real one again."""
     monkeypatch.setattr(ttl, "now", ttl.now)
+    monkeypatch.setattr(clock, "now", clock.now)
+    script.set_clock(0)
 
 
 class Case:
@@ -76,7 +95,7 @@ class Case:
                 self.blocks[block][1].append("")
         unknown = {name.split()[0] for name in self.blocks} - {
             "parallelism", "epochs", "order", "input", "define", "program", "expect",
-            "print", "error",
+            "print", "error", "spark",
         }  # fmt: skip
         assert not unknown, f"{path.name}: unknown {unknown}"
 
@@ -98,9 +117,39 @@ class Case:
         """The values of a block of expressions."""
         return [value for line in self.lines(name) for value in eval(f"[{line},]", scope)]
 
+    def script(self, name, scope):
+        """The values or the entries of a block that may say something of time."""
+        return script.parse(self.lines(name), scope)
+
+    @property
+    def on_time(self):
+        """If an input is scripted, as far as its text tells."""
+        lines = [line for name in self.of_kind("input") for line in self.lines(f"input {name}")]
+        return any(
+            re.search(r" @\S+$|^watermark |watermark\(|^clock |^wait$", line) for line in lines
+        )
+
+    @property
+    def moves_clock(self):
+        """If the clock is the case's own."""
+        lines = [line for name in self.of_kind("input") for line in self.lines(f"input {name}")]
+        return any(line.startswith("clock ") for line in lines)
+
+    def stamps(self, name):
+        """If an expectation says timestamps."""
+        return any(re.search(r" @\S+$", line) for line in self.lines(f"expect {name}"))
+
+    def expected(self, name, scope):
+        """What is expected of a stream or list."""
+        if not self.stamps(name):
+            return self.values(f"expect {name}", scope)
+        entries = self.script(f"expect {name}", scope)
+        return [(entry.value, entry.timestamp) for entry in entries]
+
     def variants(self):
         """All pairs of parallelism and epoch size."""
-        parallelism = self.options.get("parallelism", "1 2 4").split()
+        default = "1 3" if self.on_time else "1 2 4"
+        parallelism = self.options.get("parallelism", default).split()
         epochs = self.options.get("epochs", "1 3 whole").split()
         for p, epoch in itertools.product(parallelism, epochs):
             yield int(p), None if epoch == "whole" else int(epoch)
@@ -110,7 +159,7 @@ def program_of(case, env, p):
     scope = {**NAMES, "__name__": "a_case", "env": env, "p": p}
     case.run_block("define", scope)
     for name in case.of_kind("input"):
-        scope[name] = env.from_collection(case.values(f"input {name}", scope))
+        scope[name] = script.source(env, case.script(f"input {name}", scope))
     case.run_block("program", scope)
     return scope
 
@@ -137,18 +186,22 @@ def compare(case, got, expected):
 
 def run(case, p, epoch, capsys):
     env = environment(p, epoch)
+    if case.moves_clock:
+        clock.now = script.now
     with keeping() as kept:
         scope = program_of(case, env, p)
         streams = [name for name in case.of_kind("expect") if isinstance(scope[name], DataStream)]
         for name in streams:
             stream = scope[name]
+            if case.stamps(name):
+                stream = script.stamped(stream)
             # A sink beside its operator, so that the records are as the operator left them.
             alike = getattr(stream._transformation, "parallelism", None)
             kept.add(name, stream, None if isinstance(stream, KeyedStream) else alike)
         if streams or env._sinks:
             env.execute(case.path.stem)
         for name in case.of_kind("expect"):
-            expected = case.values(f"expect {name}", scope)
+            expected = case.expected(name, scope)
             compare(case, kept.values(name) if name in streams else scope[name], expected)
     if "print" in case.blocks:
         compare(case, capsys.readouterr().out.splitlines(), case.lines("print"))

@@ -1,0 +1,69 @@
+"""The user's functions of a window operator: how each kind is called, and which of them there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any
+
+from millstream.common.functions import AggregateFunction, Function, ReduceFunction
+from millstream.common.trigger import Trigger
+from millstream.common.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from millstream.graph.operators import WindowOp
+from millstream.runtime.keyed_state import KeyContext
+from millstream.runtime.window_contexts import WindowContext
+
+__all__ = ["caller", "folder", "functions_in"]
+
+
+def caller(
+    op: WindowOp, context: WindowContext, keys: KeyContext
+) -> Callable[[Any, list[Any]], Any]:
+    """What makes results of a window and its contents."""
+    function = op.function
+    if isinstance(function, ProcessWindowFunction):
+        process = function.process
+        return lambda window, inputs: process(keys.key, context, inputs)
+    if isinstance(function, ProcessAllWindowFunction):
+        process_all = function.process
+        return lambda window, inputs: process_all(context, inputs)
+    if isinstance(function, WindowFunction):
+        apply = function.apply
+        return lambda window, inputs: apply(keys.key, window, inputs)
+    if isinstance(function, AllWindowFunction):
+        apply_all: Callable[[Any, list[Any]], Any] = function.apply
+        return apply_all
+    # Without a function the result of the incremental one is the window's.
+    return lambda window, inputs: inputs
+
+
+def folder(incremental: Any) -> Callable[[list[Any]], list[Any]] | None:
+    """What an incremental function makes of a whole list: its result, or nothing (rule 34)."""
+    if incremental is None:
+        return None
+    if isinstance(incremental, AggregateFunction):
+
+        def aggregate(values: list[Any]) -> list[Any]:
+            accumulator = incremental.create_accumulator()
+            for value in values:
+                accumulator = incremental.add(value, accumulator)
+            return [incremental.get_result(accumulator)]
+
+        return aggregate
+    combine = incremental.reduce if isinstance(incremental, ReduceFunction) else incremental
+    return lambda values: [reduce(combine, values)] if values else []
+
+
+def functions_in(part: Any) -> Iterator[Function]:
+    """Function objects in what describes a window: itself, or for example the function of a `DeltaTrigger`."""
+    if isinstance(part, Function):
+        yield part
+    elif part is not None and not isinstance(part, type):
+        for inner in getattr(part, "__dict__", {}).values():
+            if isinstance(inner, Function | Trigger):
+                yield from functions_in(inner)

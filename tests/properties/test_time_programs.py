@@ -1,0 +1,442 @@
+"""Random programs over event time give the results of the reference: timers, windows, late records, windows of windows.
+
+Two kinds of input can be compared, whatever the parallelism, the epochs and the failures (rule 63): one split whose
+records announce its watermarks, where everything is determined, late records and second firings too; and several
+streams whose records are late within their bound, where nothing depends on when watermarks come.
+"""
+
+import itertools
+import tempfile
+from collections import Counter
+
+from hypothesis import event, given, note
+from hypothesis import strategies as st
+
+from millstream.common.restart_strategy import RestartStrategies
+from millstream.common.time import Time
+from millstream.common.watermark_strategy import (
+    TimestampAssigner,
+    WatermarkGenerator,
+    WatermarkStrategy,
+)
+from millstream.datastream import (
+    AggregateFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    OutputTag,
+    ProcessFunction,
+)
+from millstream.datastream.state import ValueStateDescriptor
+from millstream.datastream.window import (
+    ContinuousEventTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    DeltaEvictor,
+    DeltaTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    GlobalWindows,
+    NeverTrigger,
+    ProcessWindowFunction,
+    PurgingTrigger,
+    SessionWindowTimeGapExtractor,
+    SlidingEventTimeWindows,
+    TimeEvictor,
+    TimeWindow,
+    TumblingEventTimeWindows,
+)
+from millstream.graph.operators import CollectOp
+from tests.properties import time_reference as ref
+from tests.properties.time_reference import Program, Timers, Window
+from tests.support import environment
+
+LATE = OutputTag("late")
+
+# -- the program under test ------------------------------------------------------------------------
+
+
+class Time1(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value[2]
+
+
+class Time2(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return ref.second_time(value)
+
+
+class Announced(WatermarkGenerator):
+    def on_event(self, event, event_timestamp, output):
+        if event[3] is not None:
+            output.emit_watermark(event[3])
+
+
+class AnnouncedAgain(WatermarkGenerator):
+    def on_event(self, event, event_timestamp, output):
+        mark = ref.second_mark(event)
+        if mark is not None:
+            output.emit_watermark(mark)
+
+
+class Stamp(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value, ctx.timestamp()
+
+
+class Gap(SessionWindowTimeGapExtractor):
+    def extract(self, element):
+        return ref.gap_of(element)
+
+
+class Total(AggregateFunction):
+    def create_accumulator(self):
+        return None, 0, 0
+
+    def add(self, value, accumulator):
+        _, total, count = accumulator
+        return value[0], total + value[1], count + 1
+
+    def get_result(self, accumulator):
+        return (*accumulator, None)
+
+    def merge(self, acc_a, acc_b):
+        return acc_a[0], acc_a[1] + acc_b[1], acc_a[2] + acc_b[2]
+
+
+class Show(ProcessWindowFunction):
+    FIRINGS = ValueStateDescriptor("firings")
+
+    def __init__(self, merging):
+        self.merging = merging
+
+    def process(self, key, context, elements):
+        window = context.window()
+        bounds = (window.start, window.end) if isinstance(window, TimeWindow) else None
+        firing = None
+        if not self.merging:
+            state = context.window_state().get_state(self.FIRINGS)
+            firing = (state.value() or 0) + 1
+            state.update(firing)
+        yield ref.windowed(key, bounds, list(elements), firing)
+
+    def clear(self, context):
+        if not self.merging:
+            context.window_state().get_state(self.FIRINGS).clear()
+
+
+class SetTimers(KeyedProcessFunction):
+    def __init__(self, spec):
+        self.spec = spec
+
+    def open(self, runtime_context):
+        self.fired = runtime_context.get_state(ValueStateDescriptor("fired"))
+
+    def process_element(self, value, ctx):
+        new, gone = ref.timer_set(value, ctx.timestamp(), self.spec)
+        ctx.timer_service().register_event_time_timer(new)
+        if gone is not None:
+            ctx.timer_service().delete_event_time_timer(gone)
+
+    def on_timer(self, timestamp, ctx):
+        again = ref.timer_again(timestamp, self.spec)
+        if again is not None:
+            ctx.timer_service().register_event_time_timer(again)
+        fired = (self.fired.value() or 0) + 1
+        self.fired.update(fired)
+        watermark = ctx.timer_service().current_watermark()
+        details = (fired, watermark) if self.spec.counts else None
+        yield ctx.get_current_key(), timestamp, 0, details
+
+
+_numbers = itertools.count()
+_left: dict[int, int] = {}
+
+
+class FailsOnce(MapFunction):
+    """Fails at the record with this number, once. Functions are copied, this module is not."""
+
+    def __init__(self, record):
+        self.number = next(_numbers)
+        _left[self.number] = record
+
+    def map(self, value):
+        _left[self.number] -= 1
+        if _left[self.number] == 0:
+            raise ValueError("once")
+        return value
+
+
+def milliseconds(*numbers):
+    return [Time.milliseconds(number) for number in numbers]
+
+
+def assigner_of(spec):
+    kind, *numbers = spec
+    match kind:
+        case "tumbling":
+            return TumblingEventTimeWindows.of(*milliseconds(*numbers))
+        case "sliding":
+            return SlidingEventTimeWindows.of(*milliseconds(*numbers))
+        case "session":
+            return EventTimeSessionWindows.with_gap(*milliseconds(*numbers))
+        case "dynamic":
+            return EventTimeSessionWindows.with_dynamic_gap(Gap())
+        case "global":
+            return GlobalWindows.create()
+
+
+def trigger_of(spec):
+    match spec[0]:
+        case "event":
+            return EventTimeTrigger.create()
+        case "count":
+            return CountTrigger.of(spec[1])
+        case "continuous":
+            return ContinuousEventTimeTrigger.of(Time.milliseconds(spec[1]))
+        case "delta":
+            return DeltaTrigger.of(spec[1], ref.distance)
+        case "purging":
+            return PurgingTrigger.of(trigger_of(spec[1]))
+        case "never":
+            return NeverTrigger()
+
+
+def evictor_of(spec):
+    kind, number, after = spec
+    match kind:
+        case "count":
+            return CountEvictor.of(number, after)
+        case "time":
+            return TimeEvictor.of(Time.milliseconds(number), after)
+        case "delta":
+            return DeltaEvictor.of(number, ref.distance, after)
+
+
+def windowed(stream, spec):
+    """A window operator as a user would write it."""
+    windows = stream.key_by(ref.key_of).window(assigner_of(spec.assigner))
+    if spec.trigger is not None:
+        windows = windows.trigger(trigger_of(spec.trigger))
+    if spec.evictor is not None:
+        windows = windows.evictor(evictor_of(spec.evictor))
+    if spec.lateness:
+        windows = windows.allowed_lateness(spec.lateness)
+    windows = windows.side_output_late_data(LATE)
+    show = Show(spec.assigner[0] in ("session", "dynamic"))
+    if spec.function == "list":
+        return windows.process(show)
+    with_window = show if spec.shows_window else None
+    if spec.function == "reduce":
+        return windows.reduce(ref.reduced, with_window)
+    return windows.aggregate(Total(), with_window)
+
+
+def build(env, program, crash):
+    """The stream of results, and that of late records."""
+    streams = []
+    one_split = program.disorder is None
+    for records in program.sources:
+        strategy = (
+            WatermarkStrategy.for_generator(Announced)
+            if one_split
+            else WatermarkStrategy.for_bounded_out_of_orderness(Time.milliseconds(program.disorder))
+        )
+        stream = env.from_collection(list(records)).assign_timestamps_and_watermarks(
+            strategy.with_timestamp_assigner(Time1())
+        )
+        streams.append(stream.set_parallelism(1) if one_split else stream)
+    stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
+    for name in program.steps:
+        function = ref.MAPS.get(name)
+        stream = stream.map(function) if function else stream.filter(ref.FILTERS[name])
+        stream = stream.set_parallelism(1) if one_split else stream
+    if crash is not None and crash[0] == "before":
+        stream = stream.map(FailsOnce(crash[1]))
+        stream = stream.set_parallelism(1) if one_split else stream
+    if program.assign_again:
+        again = WatermarkStrategy.for_generator(AnnouncedAgain).with_timestamp_assigner(Time2())
+        stream = stream.assign_timestamps_and_watermarks(again).set_parallelism(1)
+    late = None
+    if isinstance(program.stage, Window):
+        stream = windowed(stream, program.stage)
+        late = stream.get_side_output(LATE).process(Stamp())
+    else:
+        stream = stream.key_by(ref.key_of).process(SetTimers(program.stage))
+    if program.then is not None:
+        stream = windowed(stream, program.then)
+    if crash is not None and crash[0] == "after":
+        stream = stream.map(FailsOnce(crash[1]))
+    return stream.process(Stamp()), late
+
+
+# -- drawing programs ------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b", "c"])
+SMALL = st.integers(1, 5)
+
+
+@st.composite
+def announced(draw):
+    """One split: time goes on with jumps both ways, some records announce a watermark near it."""
+    records = []
+    time = 0
+    for _ in range(draw(st.integers(0, 14))):
+        time += draw(st.integers(-1, 5))
+        at = time + draw(st.integers(-8, 3))
+        mark = draw(st.none() | st.integers(time - 6, time + 2))
+        records.append((draw(KEYS), draw(st.integers(0, 9)), at, mark))
+    return tuple(records)
+
+
+@st.composite
+def within_bound(draw, disorder):
+    """Records that are at most so much behind the newest one before them."""
+    records = []
+    newest = 0
+    for _ in range(draw(st.integers(0, 10))):
+        at = newest + draw(st.integers(-disorder, 6)) if records else draw(st.integers(-5, 5))
+        newest = max(newest, at) if records else at
+        records.append((draw(KEYS), draw(st.integers(0, 9)), at, None))
+    return tuple(records)
+
+
+@st.composite
+def assigners(draw, kinds=("tumbling", "sliding", "session", "dynamic", "global")):
+    kind = draw(st.sampled_from(kinds))
+    match kind:
+        case "tumbling":
+            size = draw(st.integers(1, 10))
+            return kind, size, draw(st.integers(1 - size, size - 1))
+        case "sliding":
+            size, slide = draw(st.integers(1, 10)), draw(st.integers(1, 12))
+            return kind, size, slide, draw(st.integers(1 - slide, slide - 1))
+        case "session":
+            return kind, draw(SMALL)
+        case _:
+            return (kind,)
+
+
+@st.composite
+def triggers(draw, assigner):
+    kinds = ["count"]
+    if assigner[0] != "global":
+        kinds += ["event", "continuous"]
+    if assigner[0] not in ("session", "dynamic"):
+        kinds += ["delta", "never"]
+    kind = draw(st.sampled_from(kinds))
+    if kind in ("event", "never"):
+        trigger = (kind,)
+    else:
+        trigger = kind, draw(st.integers(0, 4)) if kind == "delta" else draw(SMALL)
+    return ("purging", trigger) if draw(st.booleans()) else trigger
+
+
+@st.composite
+def evictors(draw, assigner):
+    # Sessions may put their records together in any order; only their times count then.
+    kinds = ["time"] if assigner[0] in ("session", "dynamic") else ["count", "time", "delta"]
+    return draw(st.sampled_from(kinds)), draw(SMALL), draw(st.booleans())
+
+
+@st.composite
+def windows(draw, exact):
+    """A window operator; `exact` if the order of records and watermarks is known."""
+    assigner = draw(assigners() if exact else assigners(("tumbling", "sliding", "session")))
+    evicts = draw(st.integers(0, 3)) == 0
+    return Window(
+        assigner,
+        draw(st.none() | triggers(assigner)) if exact else None,
+        draw(evictors(assigner)) if exact and evicts else None,
+        draw(st.sampled_from([0, 0, 1, 3, 8])),
+        draw(st.sampled_from(["list", "reduce", "aggregate"])),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def timers(draw, exact):
+    if not exact:
+        return Timers(draw(st.integers(0, 6)), None, draw(st.none() | SMALL), counts=False)
+    return Timers(
+        draw(st.integers(-4, 6)),
+        draw(st.none() | st.integers(-3, 6)),
+        draw(st.none() | st.integers(3, 9)),
+    )
+
+
+@st.composite
+def programs(draw):
+    """A program and its parallelism."""
+    parallelism = draw(st.sampled_from([1, 2, 3]))
+    exact = draw(st.integers(0, 3)) > 0
+    stage = draw(windows(exact) if draw(st.integers(0, 3)) else timers(exact))
+    if exact:
+        disorder, sources = None, (draw(announced()),)
+    else:
+        disorder = draw(st.integers(0, 8))
+        count = draw(st.integers(1, 3))
+        sources = tuple(draw(within_bound(disorder)) for _ in range(count))
+    program = Program(
+        sources,
+        disorder,
+        tuple(draw(st.lists(st.sampled_from([*ref.MAPS, *ref.FILTERS]), max_size=2))),
+        exact and draw(st.integers(0, 4)) == 0,
+        stage,
+        draw(st.none() | then(stage)) if parallelism == 1 or punctual(stage, exact) else None,
+    )
+    return program, parallelism
+
+
+def punctual(stage, exact):
+    """If no result can be late for what follows, even if other subtasks are ahead or behind."""
+    return not exact or (isinstance(stage, Window) and stage.lateness == 0)
+
+
+@st.composite
+def then(draw, stage):
+    if isinstance(stage, Window) and stage.assigner[0] == "global":
+        return None  # its results are at the end of time
+    return Window(
+        draw(assigners(("tumbling", "sliding", "session"))),
+        function=draw(st.sampled_from(["list", "reduce", "aggregate"])),
+        shows_window=draw(st.booleans()),
+    )
+
+
+CRASHES = st.none() | st.tuples(st.sampled_from(["before", "after"]), st.integers(1, 12))
+
+
+def label(spec):
+    parts = [spec.assigner[0], (spec.trigger or ("default",))[0], spec.function]
+    return " ".join([*parts, *(["evicting"] if spec.evictor else [])])
+
+
+@given(
+    programs(),
+    st.sampled_from([None, 1, 2, 5]),
+    CRASHES,
+    st.sampled_from(["hashmap", "hashmap", "lmdb"]),
+)
+def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, backend):
+    program, parallelism = drawn
+    expected = ref.run(program)
+    note(f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}")
+    event(label(program.stage) if isinstance(program.stage, Window) else "timers")
+    event(f"late: {bool(expected.late)}, then: {program.then is not None}")
+
+    results: list = []
+    late: list = []
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"execution__checkpointing__dir": folder, "state__backend__type": backend}
+        env = environment(parallelism, epoch, **options)
+        restart = RestartStrategies.fixed_delay_restart(3, 0).to_configuration().to_dict()
+        for key, value in restart.items():
+            env.get_configuration().set_string(key, value)
+        main, side = build(env, program, crash)
+        # These two are given records once an epoch is done, so that a failed one leaves nothing.
+        main._sink("results", CollectOp(results.extend))
+        if side is not None:
+            side._sink("late", CollectOp(late.extend))
+        env.execute()
+    assert Counter(results) == Counter(expected.results)
+    assert Counter(late) == Counter(expected.late)
