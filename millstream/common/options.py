@@ -304,6 +304,10 @@ BUFFER_RECORDS = _known(
     _key("millstream.buffer.records").int_type().at_least(1).default_value(8192),
     "A buffer with this many records is sent.",
 )
+SHARE_PANES = _known(
+    _key("millstream.windows.share-panes").boolean_type().default_value(True),
+    "Let aggregate() over sliding windows add each record once and merge the parts of a window, in the order of time.",
+)
 SORT_MEMORY = _known(
     _key("millstream.sort.memory").memory_type().default_value("64 mb"),
     "How much a receiver keeps in memory while it orders its buffers; the rest goes to disk.",

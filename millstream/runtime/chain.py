@@ -37,6 +37,7 @@ from millstream.runtime.output import EdgeWriter
 from millstream.runtime.poison import BadRecords, Cursor
 from millstream.runtime.rows import client_edge
 from millstream.runtime.state import Table
+from millstream.runtime.state_codec import codec_for
 from millstream.runtime.store import StateStore
 from millstream.runtime.timers import InternalTimers
 from millstream.runtime.valve import InputEdge
@@ -127,9 +128,11 @@ class ChainBuilder:
         *,
         stamped: bool = False,
         ask_generators: bool = True,
+        share_panes: bool = True,
     ) -> None:
         self.vertex = vertex
         self.ask_generators = ask_generators
+        self.share_panes = share_panes
         self.subtask = subtask
         self.store = store
         self.code = Code(f"<millstream chain {vertex.name!r} #{vertex.id}>")
@@ -254,6 +257,11 @@ class ChainBuilder:
         self.timers.append(timers)
         self.time_hooks.setdefault(node.id, []).append(timers.advance)
 
+    def follows(self, node: StreamNode, operator: Any) -> None:
+        """The operator has a `watermark`, and `advance` does what a new one sets off."""
+        self.readers.append((node.id, operator))
+        self.time_hooks.setdefault(node.id, []).append(operator.advance)
+
     def stage_above(self, node_id: int) -> WatermarkStage | None:
         """Whose watermarks an operator gets; None if they come from outside of the chain."""
         at: int | None = self._above.get(node_id)
@@ -323,6 +331,13 @@ class ChainBuilder:
         """A keyed state of a node that is not a user's function's."""
         self.store.register(node.uid, name, {"kind": "value", "type": None, "ttl": False})
         return self.store.table(f"{node.uid}/{name}")
+
+    def pane_table(self, node: StreamNode, name: str, value_type: Any) -> Table:
+        """A state of all keys by stretches of time."""
+        codec = codec_for(value_type)
+        described = {"kind": "pane", "type": codec.schema, "ttl": False}
+        self.store.register(node.uid, name, described)
+        return self.store.table(f"{node.uid}/{name}", "pane", codec)
 
     def client_writer(self, node: StreamNode) -> EdgeWriter:
         """The writer for records that go to the driver."""

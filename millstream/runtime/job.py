@@ -50,6 +50,7 @@ class JobSettings:
     restart: RestartStrategyConfiguration | None = None
     print_code: bool = False
     watermark_interval: float = 0.2
+    share_panes: bool = True
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
     python_files: tuple[str, ...] = ()
@@ -122,6 +123,7 @@ class JobSpec:
     job_parameters: dict[str, str]
     print_code: bool
     ask_generators: bool = True
+    share_panes: bool = True
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,7 @@ class Job:
             job_parameters=settings.job_parameters,
             print_code=settings.print_code,
             ask_generators=settings.watermark_interval > 0,
+            share_panes=settings.share_panes,
         )
 
     def _stamped(self, vertex: JobVertex) -> bool:

@@ -169,6 +169,7 @@ class LmdbBackend(Backend):
                 self._set(name)
         for table in mine:
             table.remember()
+            table.changes.clear()
         self._cached = name
 
     @contextmanager

@@ -157,13 +157,13 @@ class Table(ABC):
             gone = [k for k, v in changes.items() if v is DELETED or v.cleared]
         else:
             gone = [k for k, v in changes.items() if v is DELETED]
-        yield from _blocks("D", gone)
+        yield from blocks_of("D", gone)
         match shape:
             case "value" if encode is None and not gone:
                 # Nearly every epoch of nearly every job: no step per key but those of the pickler.
-                yield from _blocks("P", changes.items())
+                yield from blocks_of("P", changes.items())
             case "value":
-                yield from _blocks(
+                yield from blocks_of(
                     "P",
                     (
                         (k, encode(v)) if encode else (k, v)
@@ -173,7 +173,7 @@ class Table(ABC):
                 )
             case "list":
                 for kind, replace in (("P", True), ("A", False)):
-                    yield from _blocks(
+                    yield from blocks_of(
                         kind,
                         (
                             (k, [encode(one) for one in v.items] if encode else v.items)
@@ -182,13 +182,13 @@ class Table(ABC):
                         ),
                     )
             case _:
-                yield from _blocks("M", self._map_changes())
+                yield from blocks_of("M", self._map_changes())
                 removed = (
                     (k, [m for m, v in change.entries.items() if v is DELETED])
                     for k, change in changes.items()
                     if change is not DELETED and not change.cleared
                 )
-                yield from _blocks("R", ((k, names) for k, names in removed if names))
+                yield from blocks_of("R", ((k, names) for k, names in removed if names))
 
     def _map_changes(self) -> Iterator[Any]:
         encode = self.encode
@@ -313,7 +313,7 @@ class HashTable(Table):
         match self.shape:
             case "value":
                 together = {**self.base, **self.changes} if self.changes else self.base
-                yield from _blocks(
+                yield from blocks_of(
                     "P",
                     (
                         (k, encode(v) if encode else v)
@@ -323,12 +323,12 @@ class HashTable(Table):
                 )
             case "list":
                 merged = ((k, self._merged(k, _merge_list)) for k in self.keys())
-                yield from _blocks(
+                yield from blocks_of(
                     "P", ((k, [encode(one) for one in v] if encode else v) for k, v in merged if v)
                 )
             case _:
                 maps = ((k, self._merged(k, _merge_map)) for k in self.keys())
-                yield from _blocks(
+                yield from blocks_of(
                     "M",
                     (
                         (k, [(m, encode(v) if encode else v) for m, v in entries.items()])
@@ -348,6 +348,10 @@ def make_hash_table(
     name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
 ) -> Table:
     """A table of the `hashmap` backend."""
+    if kind == "pane":
+        from millstream.runtime.panes import PaneTable
+
+        return PaneTable(name, kind, codec, ttl=ttl)
     return HashTable(name, kind, codec, ttl=ttl)
 
 
@@ -377,7 +381,7 @@ def _merge_map(base: dict[Any, Any] | None, change: MapChange) -> dict[Any, Any]
     return result
 
 
-def _blocks(kind: str, entries: Iterable[Any]) -> Iterator[tuple[str, Entries]]:
+def blocks_of(kind: str, entries: Iterable[Any]) -> Iterator[tuple[str, Entries]]:
     pending = iter(entries)
     while block := list(islice(pending, _BLOCK)):
         yield kind, block

@@ -115,6 +115,7 @@ class _Slot:
             job.job_parameters,
             stamped=vertex.stamped,
             ask_generators=job.ask_generators,
+            share_panes=job.share_panes,
         )
         chain = builder.build(vertex.inputs, vertex.watermarks)
         if vertex.watermarks:

@@ -119,9 +119,16 @@ class _Queue:
 
     def delete(self, key: Any) -> None:
         if self._there(key):
-            self._changes[key] = DELETED
+            self._forget(key)
             if self.calendar.valid:
                 self.calendar.remove(key)
+
+    def _forget(self, key: Any) -> None:
+        # One that came and went within an epoch leaves no trace in the epoch's file.
+        if self._read(key, MISSING) is MISSING:
+            self._changes.pop(key, None)
+        else:
+            self._changes[key] = DELETED
 
     def due(self) -> int | None:
         self.calendar.refresh(self._table)
@@ -133,7 +140,7 @@ class _Queue:
         while at is not None and at <= until:
             reached("timer firing")
             key = self.calendar.pop()
-            self._changes[key] = DELETED
+            self._forget(key)
             keys.canon = canon = key[0]
             keys.key = original_key(canon)
             fired(at, key[1][1])

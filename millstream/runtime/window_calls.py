@@ -16,9 +16,10 @@ from millstream.common.window_functions import (
 )
 from millstream.graph.operators import WindowOp
 from millstream.runtime.keyed_state import KeyContext
+from millstream.runtime.state import MISSING
 from millstream.runtime.window_contexts import WindowContext
 
-__all__ = ["caller", "folder", "functions_in"]
+__all__ = ["Incremental", "caller", "folder", "functions_in"]
 
 
 def caller(
@@ -40,6 +41,42 @@ def caller(
         return apply_all
     # Without a function the result of the incremental one is the window's.
     return lambda window, inputs: inputs
+
+
+class Incremental:
+    """A reduce or aggregate function for those who keep one value per window. `fresh` gives what the first record is
+    added to; `add` takes that, `reduce` does not."""
+
+    __slots__ = ("add", "first", "fresh", "merge", "reduce", "result")
+
+    def __init__(self, function: Any) -> None:
+        self.add: Callable[[Any, Any], Any]
+        self.merge: Callable[[Any, Any], Any]
+        self.result: Callable[[Any], Any]
+        self.first: Callable[[Any], Any]
+        self.fresh: Callable[[], Any]
+        if isinstance(function, AggregateFunction):
+            add, create = function.add, function.create_accumulator
+            self.add, self.fresh = add, create
+            self.merge, self.result = function.merge, function.get_result
+            self.first = lambda value: add(value, create())
+            self.reduce: Callable[[Any, Any], Any] = self.merge
+        else:
+            combine: Callable[[Any, Any], Any] = (
+                function.reduce if isinstance(function, ReduceFunction) else function
+            )
+            self.reduce = self.merge = combine
+            self.add = lambda value, so_far: value if so_far is MISSING else combine(so_far, value)
+            self.result = self.first = _itself
+            self.fresh = _missing
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _missing() -> Any:
+    return MISSING
 
 
 def folder(incremental: Any) -> Callable[[list[Any]], list[Any]] | None:

@@ -208,9 +208,10 @@ class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction
     """For process window functions; `current` is the window at hand."""
 
     def __init__(
-        self, timers: InternalTimers, window_states: KeyedStateStore, states: KeyedStateStore
+        self, timers: Any, window_states: KeyedStateStore, states: KeyedStateStore
     ) -> None:
-        self._timers = timers
+        # Whatever has the operator's `watermark` and `now()`.
+        self.timers = timers
         self._window_states = window_states
         self._states = states
         self.current: Any = None
@@ -219,10 +220,12 @@ class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction
         return self.current
 
     def current_watermark(self) -> int:
-        return self._timers.watermark
+        watermark: int = self.timers.watermark
+        return watermark
 
     def current_processing_time(self) -> int:
-        return self._timers.now()
+        now: int = self.timers.now()
+        return now
 
     def window_state(self) -> KeyedStateStore:
         return self._window_states

@@ -3,23 +3,44 @@
 ```
 for v1, t2 in records:
     k3 = v1[0]
-    keys_4.key = k3; keys_4.canon = k3
+    keys_4.key = k3
+    keys_4.canon = k3
     window_5(v1, t2)
 
-def result_6(value, t):          # called by the operator for each result
+
+def result_6(value, t):  # called by the operator for each result
     ...
 ```
 """
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from millstream.common.checkpointed import KeyedStateStore
+from millstream.common.functions import Function
+from millstream.common.triggers import EventTimeTrigger
+from millstream.common.window_assigners import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
+from millstream.common.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from millstream.graph.operators import WindowOp
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.exchange import emit_current_key
+from millstream.runtime.aligned_windows import AlignedWindows
+from millstream.runtime.clock import NO_TIME
+from millstream.runtime.exchange import emit_canonical, emit_current_key
+from millstream.runtime.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.panes import Panes, PanesOnDisk, PaneTable
+from millstream.runtime.session_windows import SessionWindows
+from millstream.runtime.state import MISSING
 from millstream.runtime.timers import InternalTimers
+from millstream.runtime.window_calls import caller
+from millstream.runtime.window_contexts import NamedStates, NoWindowState, WindowContext
 from millstream.runtime.window_operator import WindowOperator
 
 if TYPE_CHECKING:
@@ -55,6 +76,63 @@ def compile_window(
 ) -> None:
     """Lines for a record that goes into windows; `emit_result` writes those for one result."""
     result, late = outlets(b, node, op, emit_result)
+    if not _simple(op):
+        _compile_any(b, node, op, v, result, late)
+    elif type(op.assigner) in _SESSIONS:
+        _compile_sessions(b, node, op, v, result, late)
+    elif type(op.assigner) is TumblingEventTimeWindows or (
+        b.share_panes and op.kind == "aggregate" and merges(op.incremental)
+    ):
+        _compile_aligned(b, node, op, v, result, late)
+    else:
+        _compile_any(b, node, op, v, result, late)
+
+
+_ALIGNED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
+_SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
+_DEFAULT_CLEAR = {ProcessWindowFunction.clear, ProcessAllWindowFunction.clear}
+
+
+def _simple(op: WindowOp) -> bool:
+    """True if the windows are of a kind whose end alone says when they fire, with one value per window."""
+    clear = getattr(type(op.function), "clear", None)
+    return (
+        type(op.assigner) in (*_ALIGNED, *_SESSIONS)
+        and type(op.trigger) is EventTimeTrigger
+        and op.evictor is None
+        and op.kind in ("reduce", "aggregate")
+        and (clear is None or clear in _DEFAULT_CLEAR)
+    )
+
+
+def merges(function: Any) -> bool:
+    """False if an aggregate function's `merge` can only give None: Flink never calls it for windows that do not merge,
+    so programs leave it empty.
+
+    >>> class Count:
+    ...     def merge(self, acc_a, acc_b):
+    ...         raise NotImplementedError
+    >>> merges(Count())
+    False
+    """
+    code = getattr(function.merge, "__code__", None)
+    if code is None:
+        return True
+    before = None
+    for step in dis.get_instructions(code):
+        if step.opname == "RETURN_CONST" and step.argval is not None:
+            return True
+        if step.opname == "RETURN_VALUE" and not (
+            before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        ):
+            return True
+        before = step
+    return False
+
+
+def _compile_any(
+    b: ChainBuilder, node: StreamNode, op: WindowOp, v: str, result: Outlet, late: Outlet | None
+) -> None:
     keys = b.key_context(node)
     timers = InternalTimers(keys, lambda table: b.table(node, table))
     operator = WindowOperator(
@@ -77,6 +155,112 @@ def compile_window(
         b.opens(node, function)
     emit_current_key(b, node, op.key, v, b.code.bind(keys, "keys"))
     b.code.line(f"{b.code.bind(operator.process, 'window')}({v}, {b.stamp()})")
+
+
+class _Functions:
+    """The window function of a simple operator, and the state it may use."""
+
+    def __init__(self, b: ChainBuilder, node: StreamNode, op: WindowOp) -> None:
+        self.keys = b.key_context(node)
+        self.apply: Callable[[Any, list[Any]], Any] | None = None
+        self._scope = KeyContext()
+        self._context: WindowContext | None = None
+        for function in (op.incremental, op.function):
+            if isinstance(function, Function):
+                b.opens(node, function)
+        if op.function is not None:
+            scoped = KeyedStates(b.store, node.uid, node.name, self._scope)
+            windows: KeyedStateStore = (
+                NoWindowState(node.name)
+                if type(op.assigner) in _SESSIONS
+                else NamedStates(scoped, "window:")
+            )
+            states = NamedStates(b.keyed_states(node, self.keys))
+            self._context = WindowContext(None, windows, states)
+            self.apply = caller(op, self._context, self.keys)
+
+    def belong_to(self, operator: Any) -> None:
+        """Whose watermark the function is told."""
+        if self._context is not None:
+            self._context.timers = operator
+
+    def enter(self, window: Any) -> None:
+        """The function is called for a window of the current key."""
+        assert self._context is not None
+        self._context.current = window
+        self._scope.key = self.keys.key
+        self._scope.canon = self.keys.canon, (window.start, window.end)
+
+
+def _compile_sessions(
+    b: ChainBuilder, node: StreamNode, op: WindowOp, v: str, result: Outlet, late: Outlet | None
+) -> None:
+    functions = _Functions(b, node, op)
+    table = b.table(node, "window-sessions")
+    operator = SessionWindows(
+        op, functions.keys, table, result, late, functions.apply, functions.enter
+    )
+    functions.belong_to(operator)
+    b.follows(node, operator)
+    b.late[node.id] = operator
+    canon = emit_canonical(b, node, op.key, v)
+    b.at(node, v)
+    b.code.line(f"{b.code.bind(operator.process, 'session')}({v}, {b.stamp()}, {canon})")
+
+
+def _compile_aligned(
+    b: ChainBuilder, node: StreamNode, op: WindowOp, v: str, result: Outlet, late: Outlet | None
+) -> None:
+    code = b.code
+    functions = _Functions(b, node, op)
+    table = b.pane_table(node, "window-panes", op.accumulator_type)
+    panes: Panes
+    if isinstance(table, PaneTable):
+        panes = table
+    else:
+        on_disk = PanesOnDisk(table)
+        # At the end of an epoch its changes go into the table.
+        b.store.expiring.append(on_disk)
+        panes = on_disk
+    operator = AlignedWindows(
+        op, functions.keys, panes, result, late, functions.apply, functions.enter
+    )
+    functions.belong_to(operator)
+    b.follows(node, operator)
+    b.late[node.id] = operator
+
+    canon = emit_canonical(b, node, op.key, v)
+    b.at(node, v)
+    t, pane, found, so_far = b.stamp(), code.fresh("p"), code.fresh("w"), code.fresh("s")
+    windows, missing = code.bind(operator, "windows"), code.bind(MISSING, "MISSING")
+    time = f"({t} - {operator.offset})" if operator.offset else t
+    if operator.cut:
+        into = code.fresh("i")
+        code.line(f"{into} = {time} % {operator.slide}")
+        code.line(f"{pane} = {t} - {into}")
+        with code.block(f"if {into} >= {operator.cut}:"):
+            # Between windows that do not touch there is no pane: the time of none is before every one.
+            gap = operator.size < operator.slide
+            code.line(f"{pane} = {NO_TIME}" if gap else f"{pane} += {operator.cut}")
+    else:
+        code.line(f"{pane} = {t} - {time} % {operator.slide}")
+    with code.block(f"if {pane} < {windows}.fired:"):
+        code.line(f"{code.bind(operator.slow, 'slow')}({v}, {t}, {canon})")
+    with code.block("else:"):
+        code.line(f"{found} = {code.bind(operator.changes.get, 'pane')}({pane})")
+        with code.block(f"if {found} is None:"):
+            code.line(f"{found} = {code.bind(operator.open_pane, 'open_pane')}({pane})")
+        code.line(f"{so_far} = {found}.get({canon}, {missing})")
+        with code.block(f"if {so_far} is {missing}:"):
+            code.line(f"{so_far} = {code.bind(operator.before, 'before')}({pane}, {canon})")
+        if op.kind == "aggregate":
+            add = code.bind(op.incremental.add, "add")
+            code.line(f"{found}[{canon}] = {add}({v}, {so_far})")
+        else:
+            reduce = code.bind(operator.reduce, "reduce")
+            code.line(
+                f"{found}[{canon}] = {v} if {so_far} is {missing} else {reduce}({so_far}, {v})"
+            )
 
 
 def outlets(

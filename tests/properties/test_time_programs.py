@@ -9,6 +9,7 @@ import itertools
 import tempfile
 from collections import Counter
 
+import pytest
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ from millstream.datastream.window import (
     TimeEvictor,
     TimeWindow,
     TumblingEventTimeWindows,
+    WindowFunction,
 )
 from millstream.graph.operators import CollectOp
 from tests.properties import time_reference as ref
@@ -103,25 +105,26 @@ class Total(AggregateFunction):
         return acc_a[0], acc_a[1] + acc_b[1], acc_a[2] + acc_b[2]
 
 
-class Show(ProcessWindowFunction):
+def bounds(window):
+    return (window.start, window.end) if isinstance(window, TimeWindow) else None
+
+
+class Show(WindowFunction):
+    def apply(self, key, window, inputs):
+        return [ref.windowed(key, bounds(window), list(inputs), None)]
+
+
+class ShowFirings(ProcessWindowFunction):
     FIRINGS = ValueStateDescriptor("firings")
 
-    def __init__(self, merging):
-        self.merging = merging
-
     def process(self, key, context, elements):
-        window = context.window()
-        bounds = (window.start, window.end) if isinstance(window, TimeWindow) else None
-        firing = None
-        if not self.merging:
-            state = context.window_state().get_state(self.FIRINGS)
-            firing = (state.value() or 0) + 1
-            state.update(firing)
-        yield ref.windowed(key, bounds, list(elements), firing)
+        state = context.window_state().get_state(self.FIRINGS)
+        firing = (state.value() or 0) + 1
+        state.update(firing)
+        yield ref.windowed(key, bounds(context.window()), list(elements), firing)
 
     def clear(self, context):
-        if not self.merging:
-            context.window_state().get_state(self.FIRINGS).clear()
+        context.window_state().get_state(self.FIRINGS).clear()
 
 
 class SetTimers(KeyedProcessFunction):
@@ -222,9 +225,9 @@ def windowed(stream, spec):
     if spec.lateness:
         windows = windows.allowed_lateness(spec.lateness)
     windows = windows.side_output_late_data(LATE)
-    show = Show(spec.assigner[0] in ("session", "dynamic"))
+    show = ShowFirings() if spec.counts_firings else Show()
     if spec.function == "list":
-        return windows.process(show)
+        return windows.process(show) if spec.counts_firings else windows.apply(show)
     with_window = show if spec.shows_window else None
     if spec.function == "reduce":
         return windows.reduce(ref.reduced, with_window)
@@ -275,28 +278,37 @@ KEYS = st.sampled_from(["a", "b", "c"])
 SMALL = st.integers(1, 5)
 
 
+def few_or_many(moves):
+    return st.lists(moves, max_size=4) | st.lists(moves, min_size=6, max_size=18)
+
+
 @st.composite
 def announced(draw):
     """One split: time goes on with jumps both ways, some records announce a watermark near it."""
+    moves = st.tuples(
+        KEYS,
+        st.integers(0, 9),
+        st.integers(0, 5),
+        st.integers(-12, 3),
+        st.none() | st.integers(-6, 2),
+    )
     records = []
     time = 0
-    for _ in range(draw(st.integers(0, 14))):
-        time += draw(st.integers(-1, 5))
-        at = time + draw(st.integers(-8, 3))
-        mark = draw(st.none() | st.integers(time - 6, time + 2))
-        records.append((draw(KEYS), draw(st.integers(0, 9)), at, mark))
+    for key, number, step, jump, mark in draw(few_or_many(moves)):
+        time += step
+        records.append((key, number, time + jump, None if mark is None else time + mark))
     return tuple(records)
 
 
 @st.composite
 def within_bound(draw, disorder):
-    """Records that are at most so much behind the newest one before them."""
+    """Records that are at most so much behind the newest one before them, all at even times."""
     records = []
-    newest = 0
-    for _ in range(draw(st.integers(0, 10))):
-        at = newest + draw(st.integers(-disorder, 6)) if records else draw(st.integers(-5, 5))
-        newest = max(newest, at) if records else at
-        records.append((draw(KEYS), draw(st.integers(0, 9)), at, None))
+    newest = draw(st.integers(-5, 5)) * 2
+    moves = st.tuples(KEYS, st.integers(0, 9), st.integers(-disorder // 2, 4))
+    for key, number, step in draw(few_or_many(moves)):
+        records.append((key, number, newest + 2 * step, None))
+        newest = max(newest, newest + 2 * step)
     return tuple(records)
 
 
@@ -342,14 +354,21 @@ def evictors(draw, assigner):
 def windows(draw, exact):
     """A window operator; `exact` if the order of records and watermarks is known."""
     assigner = draw(assigners() if exact else assigners(("tumbling", "sliding", "session")))
+    if not exact and assigner[0] == "session":
+        # Whether a record exactly a gap behind another joins its session depends on whether the watermark comes
+        # between the two, though neither is late. With even times and an odd gap there is no such record.
+        assigner = "session", 2 * assigner[1] - 1
     evicts = draw(st.integers(0, 3)) == 0
+    trigger = draw(triggers(assigner)) if assigner[0] == "global" else None
+    merging = assigner[0] in ("session", "dynamic")
     return Window(
         assigner,
-        draw(st.none() | triggers(assigner)) if exact else None,
+        draw(st.none() | triggers(assigner)) if exact and assigner[0] != "global" else trigger,
         draw(evictors(assigner)) if exact and evicts else None,
         draw(st.sampled_from([0, 0, 1, 3, 8])),
         draw(st.sampled_from(["list", "reduce", "aggregate"])),
         draw(st.booleans()),
+        not merging and draw(st.booleans()),
     )
 
 
@@ -373,7 +392,7 @@ def programs(draw):
     if exact:
         disorder, sources = None, (draw(announced()),)
     else:
-        disorder = draw(st.integers(0, 8))
+        disorder = draw(st.sampled_from([0, 2, 6, 10]))
         count = draw(st.integers(1, 3))
         sources = tuple(draw(within_bound(disorder)) for _ in range(count))
     program = Program(
@@ -382,7 +401,9 @@ def programs(draw):
         tuple(draw(st.lists(st.sampled_from([*ref.MAPS, *ref.FILTERS]), max_size=2))),
         exact and draw(st.integers(0, 4)) == 0,
         stage,
-        draw(st.none() | then(stage)) if parallelism == 1 or punctual(stage, exact) else None,
+        draw(st.none() | then(stage, exact and parallelism == 1))
+        if parallelism == 1 or punctual(stage, exact)
+        else None,
     )
     return program, parallelism
 
@@ -393,11 +414,11 @@ def punctual(stage, exact):
 
 
 @st.composite
-def then(draw, stage):
+def then(draw, stage, in_order):
     if isinstance(stage, Window) and stage.assigner[0] == "global":
         return None  # its results are at the end of time
     return Window(
-        draw(assigners(("tumbling", "sliding", "session"))),
+        draw(assigners(("tumbling", "sliding", *(["session"] if in_order else [])))),
         function=draw(st.sampled_from(["list", "reduce", "aggregate"])),
         shows_window=draw(st.booleans()),
     )
@@ -411,23 +432,29 @@ def label(spec):
     return " ".join([*parts, *(["evicting"] if spec.evictor else [])])
 
 
+@pytest.mark.timeout(1800)
 @given(
     programs(),
     st.sampled_from([None, 1, 2, 5]),
     CRASHES,
     st.sampled_from(["hashmap", "hashmap", "lmdb"]),
+    st.sampled_from([True, True, False]),
 )
-def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, backend):
+def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, backend, panes):
     program, parallelism = drawn
     expected = ref.run(program)
-    note(f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}")
+    note(f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}")
     event(label(program.stage) if isinstance(program.stage, Window) else "timers")
     event(f"late: {bool(expected.late)}, then: {program.then is not None}")
 
     results: list = []
     late: list = []
     with tempfile.TemporaryDirectory() as folder:
-        options = {"execution__checkpointing__dir": folder, "state__backend__type": backend}
+        options = {
+            "execution__checkpointing__dir": folder,
+            "state__backend__type": backend,
+            "millstream__windows__share_panes": panes,
+        }
         env = environment(parallelism, epoch, **options)
         restart = RestartStrategies.fixed_delay_restart(3, 0).to_configuration().to_dict()
         for key, value in restart.items():
@@ -438,5 +465,7 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
         if side is not None:
             side._sink("late", CollectOp(late.extend))
         env.execute()
+    crashed = crash is not None and _left.popitem()[1] < 1
+    event(f"crashed: {crash[0] if crashed else 'not'}")
     assert Counter(results) == Counter(expected.results)
     assert Counter(late) == Counter(expected.late)

@@ -46,6 +46,8 @@ class Window:
     """`reduce` and `aggregate` keep one value, `list` keeps all."""
     shows_window: bool = True
     """If results say which window they are of; a `list` always does."""
+    counts_firings: bool = False
+    """If they also count the window's firings, in its state; not for windows that merge."""
 
 
 @dataclass(frozen=True)
@@ -448,7 +450,7 @@ class Windows:
             if not self.spec.shows_window:
                 return total
         bounds = window if self.event_time else None
-        if self.merging:
+        if not self.spec.counts_firings:
             return windowed(key, bounds, values, None)
         self.firings[key, window] = self.firings.get((key, window), 0) + 1
         return windowed(key, bounds, values, self.firings[key, window])

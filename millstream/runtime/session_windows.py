@@ -1,0 +1,240 @@
+"""Event-time sessions with the default trigger.
+
+They mean what `WindowOperator` makes of them. A key's sessions are one value of its state: a list of
+`[start, end, accumulator]` in the order of time, mostly of one. No timer is moved when a session grows: the calendar
+has an entry for each session at its first end, and whoever finds the session grown since enters it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from millstream.common.session_windows import EventTimeSessionWindows
+from millstream.common.window_bases import no_timestamp
+from millstream.common.windows import TimeWindow
+from millstream.graph.operators import WindowOp
+from millstream.runtime import clock
+from millstream.runtime.clock import NO_TIME
+from millstream.runtime.failpoints import reached
+from millstream.runtime.keyed_state import KeyContext
+from millstream.runtime.keys import original_key
+from millstream.runtime.state import ATOMIC, DELETED, Table, isolate
+from millstream.runtime.window_calls import Incremental
+
+__all__ = ["SessionWindows"]
+
+Session = list[Any]
+Apply = Callable[[Any, list[Any]], Iterable[Any] | None]
+
+
+class SessionWindows:
+    """One subtask's sessions."""
+
+    def __init__(
+        self,
+        op: WindowOp,
+        keys: KeyContext,
+        table: Table,
+        emit: Callable[[Any, int], None],
+        emit_late: Callable[[Any, int], None] | None,
+        apply: Apply | None,
+        enter: Callable[[Any], None],
+    ) -> None:
+        assigner = op.assigner
+        self._assigner = assigner
+        self._gap: int | None = assigner.gap if type(assigner) is EventTimeSessionWindows else None
+        self._lateness = op.lateness
+        self._keys = keys
+        self._table = table
+        self._changes = table.changes
+        self._changed = table.changes.get
+        self._read = table.read
+        self._emit = emit
+        self._emit_late = emit_late
+        self._apply = apply
+        self._enter = enter
+        self.dropped_late = 0
+        self.watermark = NO_TIME
+        function = Incremental(op.incremental)
+        self._first, self._add = function.first, function.add
+        self._merge, self._result = function.merge, function.result
+        # By time, the keys whose sessions are to be looked at then: never too few, sometimes too many.
+        self._at: dict[int, dict[Any, None]] = {}
+        self._heap: list[int] = []
+        self.valid = False
+        table.index = self
+
+    def now(self) -> int:
+        """Processing time."""
+        return clock.now()
+
+    # -- the calendar, as the index of the table ------------------------------------------------------------
+
+    def _look(self, at: int, key: Any) -> None:
+        found = self._at.get(at)
+        if found is None:
+            self._at[at] = {key: None}
+            heappush(self._heap, at)
+        else:
+            found[key] = None
+
+    def applied(self, kind: str, entries: list[Any]) -> None:
+        """Entries of a file were put into the table."""
+        if kind == "P" and self.valid:
+            for key, sessions in entries:
+                for session in sessions:
+                    self._look(session[1] - 1, key)
+
+    def clear(self) -> None:
+        """The table is empty."""
+        self._at.clear()
+        self._heap.clear()
+
+    def _refresh(self) -> None:
+        if self.valid:
+            return
+        self.clear()
+        for key in self._table.keys():  # noqa: SIM118 - a table is no dictionary
+            for session in self._find(key):
+                self._at.setdefault(session[1] - 1, {})[key] = None
+        self._heap = list(self._at)
+        heapify(self._heap)
+        self.valid = True
+
+    # -- records --------------------------------------------------------------------------------------------
+
+    def _find(self, key: Any) -> list[Session]:
+        """A key's sessions, not to be changed."""
+        found = self._changed(key)
+        if found is None:
+            found = self._read(key, None)
+        return [] if found is None or found is DELETED else found
+
+    def process(self, value: Any, timestamp: int, key: Any) -> None:
+        """Add a record to the session it belongs to, which may join others (rules 23 to 25)."""
+        if timestamp == NO_TIME:
+            raise no_timestamp(self._assigner)
+        if self._gap is not None:
+            end = timestamp + self._gap
+        else:
+            end = self._assigner.assign_windows(value, timestamp, None)[0].end
+        sessions = self._changed(key)
+        if sessions is None:
+            sessions = self._own(key)
+        elif sessions is DELETED:
+            sessions = []
+        if len(sessions) == 1:
+            # Nearly always: the one session of the key goes on.
+            session = sessions[0]
+            if session[0] <= end and timestamp <= session[1]:
+                session[2] = self._add(value, session[2])
+                if timestamp < session[0]:
+                    session[0] = timestamp
+                if end > session[1]:
+                    if session[1] - 1 <= self.watermark:
+                        # It has fired, so the calendar knows only when to forget it.
+                        self._look(end - 1, key)
+                    session[1] = end
+                self._changes[key] = sessions
+                if session[1] - 1 <= self.watermark:
+                    self._fire(key, session)
+                return
+        self._add_slowly(value, timestamp, end, key, sessions)
+
+    def _own(self, key: Any) -> list[Session]:
+        """A key's sessions as the epoch found them, to be changed."""
+        found = self._read(key, None)
+        if found is None:
+            return []
+        return [
+            [start, end, so_far if type(so_far) in ATOMIC else isolate(so_far)]
+            for start, end, so_far in found
+        ]
+
+    def _add_slowly(
+        self, value: Any, timestamp: int, end: int, key: Any, sessions: list[Session]
+    ) -> None:
+        touching = [s for s in sessions if s[0] <= end and timestamp <= s[1]]
+        if not touching:
+            if end - 1 + self._lateness <= self.watermark:
+                self._late(value, timestamp)
+                return
+            session = [timestamp, end, self._first(value)]
+            place = sum(1 for one in sessions if one[0] < timestamp)
+            sessions.insert(place, session)
+            self._look(end - 1, key)
+        else:
+            session = touching[0]
+            for other in touching[1:]:
+                session[2] = self._merge(session[2], other[2])
+                session[1] = max(session[1], other[1])
+                sessions.remove(other)
+            session[2] = self._add(value, session[2])
+            session[0], session[1] = min(session[0], timestamp), max(session[1], end)
+            self._look(session[1] - 1, key)
+        self._changes[key] = sessions
+        if session[1] - 1 <= self.watermark:
+            self._fire(key, session)
+
+    def _late(self, value: Any, timestamp: int) -> None:
+        if timestamp + self._lateness > self.watermark:
+            return
+        if self._emit_late is None:
+            self.dropped_late += 1
+        else:
+            self._emit_late(value, timestamp)
+
+    # -- watermarks -----------------------------------------------------------------------------------------
+
+    def advance(self, watermark: int) -> None:
+        """Fire sessions that are over, in the order of their ends; forget those that nothing can come to any more."""
+        before, self.watermark = self.watermark, watermark
+        self._refresh()
+        heap = self._heap
+        while heap and heap[0] <= watermark:
+            at = heappop(heap)
+            for key in self._at.pop(at):
+                self._due(key, at, before)
+        self._keys.leave()
+
+    def _due(self, key: Any, at: int, before: int) -> None:
+        sessions = self._find(key)
+        lateness = self._lateness
+        over: list[Session] = []
+        for session in sessions:
+            last = session[1] - 1
+            if last == at and last > before:
+                reached("timer firing")
+                self._fire(key, session)
+            if last + lateness <= at:
+                over.append(session)
+            else:
+                # Grown since, or fired and waiting for late records.
+                self._look(last if last > at else last + lateness, key)
+        if not over:
+            return
+        left = [session for session in sessions if session not in over]
+        if left:
+            self._changes[key] = self._own(key) if self._changed(key) is None else sessions
+            kept = self._changes[key]
+            kept[:] = [one for one in kept if one[1] - 1 + lateness > at]
+        elif self._read(key, None) is None:
+            self._changes.pop(key, None)
+        else:
+            self._changes[key] = DELETED
+
+    def _fire(self, key: Any, session: Session) -> None:
+        start, end, accumulator = session
+        value = self._result(accumulator if type(accumulator) in ATOMIC else isolate(accumulator))
+        if self._apply is None:
+            self._emit(value, end - 1)
+            return
+        keys, window = self._keys, TimeWindow(start, end)
+        keys.canon, keys.key = key, original_key(key)
+        self._enter(window)
+        results = self._apply(window, [value])
+        if results is not None:
+            for one in results:
+                self._emit(one, end - 1)

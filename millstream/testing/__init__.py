@@ -1,0 +1,28 @@
+"""For the tests of programs: a harness for operators, a source with a script, results as lists."""
+
+from millstream.common.source import Watermark
+from millstream.testing.harness import OperatorHarness
+from millstream.testing.results import collect, collect_with_timestamps
+from millstream.testing.scripted import (
+    ScriptedCrash,
+    ScriptedSource,
+    crash,
+    pause,
+    record,
+    watermark,
+)
+from millstream.testing.snapshots import Snapshot
+
+__all__ = [
+    "OperatorHarness",
+    "ScriptedCrash",
+    "ScriptedSource",
+    "Snapshot",
+    "Watermark",
+    "collect",
+    "collect_with_timestamps",
+    "crash",
+    "pause",
+    "record",
+    "watermark",
+]
