@@ -191,7 +191,6 @@ def main() -> None:
         tally.counts += counts or 0
         tally.weight += weights or 0
         # A batch closes the windows that ended before it. Only batches with records are timed.
-        print("B", batch_id, time.monotonic(), flush=True)
         if batch_id * batch < records:
             tally.samples.append((time.monotonic(), batch))
             tally.emitted += batch

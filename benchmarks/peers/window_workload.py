@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from workload import KEYS, Tally, report
+from workload import KEYS, Tally, report, steady_start
 
 PER_SECOND = 10_000  # events in a second of event time
 PER_MS = PER_SECOND // 1_000
@@ -213,7 +213,12 @@ def report_windows(
     share: tuple[float, float] | None,
     **more: Any,
 ) -> None:
-    """The JSON line, from the tally of all subtasks; ``samples`` may be in records already."""
+    """The JSON line, from the tally of all subtasks; ``samples`` may be in records already.
+
+    Where the steady part would be less than a quarter of the records, the whole run is reported.
+    """
     if not tally.samples:
         tally.in_records(case, records)
+    if share and steady_start(sorted(tally.samples), records, share)[1] > 0.75 * records:
+        share = None
     report(system, records, tally, share, case=case, results=tally.results, **more)

@@ -248,7 +248,7 @@ class StreamExecutionEnvironment:
         strategy: WatermarkStrategy | None = None
         if watermark_strategy is not None:
             strategy = as_strategy(watermark_strategy)
-            if strategy.kind == "none" and not strategy.stamps:
+            if strategy == WatermarkStrategy.no_watermarks():
                 strategy = None
         validate = getattr(source, "validate", None)
         if callable(validate):

@@ -27,7 +27,7 @@ from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import CollectOp, FilterOp, PrintOp
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.chain_time import ChainTime
+from millstream.runtime.chain_time import ChainTime, in_operator
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
@@ -157,7 +157,7 @@ class ChainBuilder:
         self.stages: dict[int, WatermarkStage] = {}
         self.time_hooks: dict[int, list[Callable[[int], None]]] = {}
         self.readers: list[tuple[int, Any]] = []
-        self.timers: list[InternalTimers] = []
+        self.timers: list[tuple[StreamNode, InternalTimers]] = []
         self.late: dict[int, Any] = {}
         # Functions of the generated code that others call: by name, what takes them once they are there.
         self.entries: dict[str, Callable[[Callable[..., None]], None]] = {}
@@ -254,13 +254,13 @@ class ChainBuilder:
     def fires(self, node: StreamNode, timers: InternalTimers) -> None:
         """The operator has timers."""
         self.readers.append((node.id, timers))
-        self.timers.append(timers)
-        self.time_hooks.setdefault(node.id, []).append(timers.advance)
+        self.timers.append((node, timers))
+        self.time_hooks.setdefault(node.id, []).append(in_operator(node, timers.advance))
 
     def follows(self, node: StreamNode, operator: Any) -> None:
         """The operator has a `watermark`, and `advance` does what a new one sets off."""
         self.readers.append((node.id, operator))
-        self.time_hooks.setdefault(node.id, []).append(operator.advance)
+        self.time_hooks.setdefault(node.id, []).append(in_operator(node, operator.advance))
 
     def stage_above(self, node_id: int) -> WatermarkStage | None:
         """Whose watermarks an operator gets; None if they come from outside of the chain."""

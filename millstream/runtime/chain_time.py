@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
     from millstream.runtime.timers import InternalTimers
 
-__all__ = ["OF_THE_JOB", "OF_THE_SOURCE", "ChainTime"]
+__all__ = ["IN_OPERATOR", "OF_THE_JOB", "OF_THE_SOURCE", "ChainTime", "in_operator"]
 
 # Values of an end-of-input mark: it ends the whole job, or its source, and not just its split.
 OF_THE_JOB = 1
@@ -43,7 +43,8 @@ class ChainTime:
             builder.nodes[node_id].uid: stage for node_id, stage in builder.stages.items()
         }
         self._asked = list(self.stages.values()) if ask else []
-        self._timers: list[InternalTimers] = builder.timers
+        self._timers: list[InternalTimers] = [timers for _, timers in builder.timers]
+        self._ticks = [in_operator(node, timers.tick) for node, timers in builder.timers]
         self._readers = builder.readers
         self._edges = {edge.id: edge for edge in inputs}
         self._marked: list[EdgeWriter] = [
@@ -54,6 +55,7 @@ class ChainTime:
         self._frame_marks: dict[tuple[int, int], int] = {}
         self.watermark = NO_TIME
         self.idle = False
+        self._ending = False
         head = builder.vertex.head
         for node_id, stage in builder.stages.items():
             node = builder.nodes[node_id]
@@ -85,10 +87,17 @@ class ChainTime:
             for edge in builder.edges_of(at):
                 if edge.watermarked:
                     writer = builder.writers[edge.id]
-                    steps.append(_marker(writer))
+                    steps.append(self._marker(writer))
                     status.append(writer)
             pending.extend(reversed(builder.children_of(at)))
         return steps, status
+
+    def _marker(self, writer: EdgeWriter) -> Step:
+        def mark(watermark: int) -> None:
+            if not self._ending:
+                writer.mark(WATERMARK, watermark)
+
+        return mark
 
     # -- progress -------------------------------------------------------------------------------------------
 
@@ -163,8 +172,8 @@ class ChainTime:
 
     def tick(self, now: int) -> None:
         """Fire the timers of the clock."""
-        for timers in self._timers:
-            timers.tick(now)
+        for tick in self._ticks:
+            tick(now)
 
     def next_tick(self) -> int | None:
         """When a timer of the clock is due."""
@@ -172,7 +181,9 @@ class ChainTime:
         return min(times, default=None)
 
     def end(self) -> None:
-        """Nothing more comes (rule 4)."""
+        """Nothing more comes (rule 4). Other vertices learn it from the mark that ends the job, when they have saved how
+        far they were: a job that is drained may go on from there."""
+        self._ending = True
         for stage in self.stages.values():
             stage.periodic()
         self.advance(MAX_TIME)
@@ -282,11 +293,18 @@ class ChainTime:
             reader.watermark = self.watermark if stage is None else stage.emitted
 
 
-def _marker(writer: EdgeWriter) -> Step:
-    def mark(watermark: int) -> None:
-        writer.mark(WATERMARK, watermark)
+def in_operator(node: StreamNode, step: Step) -> Step:
+    """A step that is an operator's: what fails in it is the operator's failure (`millstream.runtime.failure`)."""
 
-    return mark
+    def of_operator(value: int) -> None:
+        step(value)
+
+    # Found again in the traceback of what fails.
+    of_operator.__code__ = of_operator.__code__.replace(co_name=f"{IN_OPERATOR}{node.id}")
+    return of_operator
+
+
+IN_OPERATOR = "millstream_operator_"
 
 
 def _through(steps: list[Step]) -> Step:

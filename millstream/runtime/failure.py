@@ -11,7 +11,7 @@ import re
 import traceback
 from pathlib import Path
 from types import BuiltinFunctionType, FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.errors import (
     JobError,
@@ -33,6 +33,7 @@ from millstream.graph.operators import (
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aggregate import misfit
 from millstream.runtime.chain import Chain
+from millstream.runtime.chain_time import IN_OPERATOR
 from millstream.runtime.code import Location
 from millstream.runtime.text import shorten
 
@@ -46,6 +47,8 @@ def explain(
 ) -> MillstreamError:
     """The error for an exception that left a chain. `position` may hold `{index}`, the record's number."""
     found = _generated_frame(error.__traceback__, chain.module.code.co_filename)
+    if isinstance(found, _InOperator):
+        return _of_operator(error, chain.nodes[found.node], found.below, position)
     if found is None:
         return error if isinstance(error, MillstreamError) else _unlocated(error, chain)
     frame, line, below = found
@@ -187,16 +190,43 @@ def _unlocated(error: Exception, chain: Chain) -> MillstreamError:
     )
 
 
+class _InOperator(NamedTuple):
+    """Where time set something off in an operator that is not generated code."""
+
+    node: int
+    below: TracebackType | None
+
+
 def _generated_frame(
     trace: TracebackType | None, filename: str
-) -> tuple[FrameType, int, TracebackType | None] | None:
+) -> tuple[FrameType, int, TracebackType | None] | _InOperator | None:
     """The innermost frame of generated code, its line, and the traceback below it."""
-    found = None
+    found: tuple[FrameType, int, TracebackType | None] | _InOperator | None = None
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == filename:
+        code = trace.tb_frame.f_code
+        if code.co_filename == filename:
             found = trace.tb_frame, trace.tb_lineno, trace.tb_next
+        elif code.co_name.startswith(IN_OPERATOR):
+            found = _InOperator(int(code.co_name.removeprefix(IN_OPERATOR)), trace.tb_next)
         trace = trace.tb_next
     return found
+
+
+def _of_operator(
+    error: Exception, node: StreamNode, below: TracebackType | None, position: str
+) -> MillstreamError:
+    """The error for what a timer or the end of a window set off."""
+    facts: dict[str, Any] = {"operator": node.name, "line": user_line(below)}
+    if isinstance(error, MillstreamError):
+        facts |= {**error.evidence, "declared_at": node.declared_at, "position": position}
+        return type(error)(error.what, hint=error.hint, **facts)
+    return UserFunctionError(
+        f"the function of '{node.name}' raised {told(error)}",
+        **facts,
+        position=position,
+        declared_at=node.declared_at,
+        traceback=_user_traceback(error, below),
+    )
 
 
 def _user_frames(below: TracebackType | None) -> list[traceback.FrameSummary]:

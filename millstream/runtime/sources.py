@@ -199,7 +199,7 @@ class SourceCoordinator:
                 with _naming(spec, split):
                     begin = before[split] if split in before else enumerator.start(split)
                     new = begin >= 0 and self.clocks.is_new(name, split)
-                    silence = self.clocks.silence(name, split)
+                    silence = self.clocks.tell_silence(name, split)
                     if begin == stop and not new and not silence:
                         continue
                     finished = stop < 0

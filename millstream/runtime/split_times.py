@@ -39,6 +39,8 @@ class SplitClocks:
         self._times: dict[str, dict[str, dict[str, GeneratorState]]] = {}
         self._announced: set[Split] = set()
         self._quiet: dict[Split, float] = {}
+        # The silence that the planned epoch tells of, and that those before it have.
+        self._telling: dict[Split, int] = {}
         self._told: dict[Split, int] = {}
         self._over: set[str] = set()
 
@@ -48,6 +50,7 @@ class SplitClocks:
         self._times = {by_uid[uid]: dict(splits) for uid, splits in times.items() if uid in by_uid}
         self._announced.clear()
         self._quiet.clear()
+        self._telling.clear()
         self._told.clear()
         self._over.clear()
 
@@ -80,9 +83,8 @@ class SplitClocks:
         """The epoch that told of all this is complete."""
         self._announced.update((name, split) for split in splits)
         for split in splits:
-            silent = self.silence(name, split)
-            if silent:
-                self._told[name, split] = silent
+            if (name, split) in self._telling:
+                self._told[name, split] = self._telling.pop((name, split))
         if over:
             self._over.add(name)
 
@@ -99,6 +101,7 @@ class SplitClocks:
         if records:
             self._quiet.pop((name, split), None)
             self._told.pop((name, split), None)
+            self._telling.pop((name, split), None)
         else:
             self._quiet.setdefault((name, split), self._now())
 
@@ -110,6 +113,13 @@ class SplitClocks:
         quiet = round((self._now() - since) * 1000)
         passed = [timeout for timeout in self._timeouts[name] if timeout <= quiet]
         return quiet if passed and passed[-1] > self._told.get((name, split), 0) else 0
+
+    def tell_silence(self, name: str, split: str) -> int:
+        """As `silence`, for the epoch that is being planned."""
+        quiet = self.silence(name, split)
+        if quiet:
+            self._telling[name, split] = quiet
+        return quiet
 
     def any_silence(self) -> bool:
         """True if there is a split to be told of."""

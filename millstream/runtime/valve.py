@@ -189,15 +189,24 @@ class Valve:
         ]
 
     def load(self, saved: list[Any], edges: dict[str, int]) -> None:
-        """What `save` gave, in a job of the same layout."""
+        """What `save` gave, in a subtask of the same layout; the senders may have another one now."""
         self.watermark = saved[0]
         for one, (watermark, channels) in zip(self._inputs, saved[1], strict=True):
             one.watermark = watermark
-            one.channels.clear()
+            by_edge: dict[int, dict[int, _Channel]] = {}
             for name, number, at, active, aligned in channels:
                 if name in edges:
-                    channel = one.channels[edges[name], number] = _Channel(at)
+                    channel = _Channel(at)
                     channel.active, channel.aligned = active, aligned
+                    by_edge.setdefault(edges[name], {})[number] = channel
+            for edge, found in by_edge.items():
+                expected = {number for e, number in one.channels if e == edge}
+                if expected in ({NOBODY}, found.keys()):
+                    del one.channels[edge, expected.pop()]
+                    one.channels.update({(edge, number): c for number, c in found.items()})
+                else:
+                    least = min(channel.watermark for channel in found.values())
+                    one.channels.update({(edge, number): _Channel(least) for number in expected})
             one.idle = bool(one.channels) and not any(c.active for c in one.channels.values())
         self.idle = all(one.idle for one in self._inputs)
 

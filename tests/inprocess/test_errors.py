@@ -959,20 +959,10 @@ def test_a_limit_that_makes_no_sense_starts_no_job(limit):
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda s: s.key_by(lambda v: v).window(None), "window"),
-        (lambda s: s.key_by(lambda v: v).count_window(3), "count_window"),
-        (lambda s: s.window_all(None), "window_all"),
-        (lambda s: s.assign_timestamps_and_watermarks(NONE), "assign_timestamps_and_watermarks"),
         (lambda s: s.cache(), "cache"),
         (
             lambda s: s.get_execution_environment().set_runtime_mode(RuntimeExecutionMode.BATCH),
             "BATCH",
-        ),
-        (
-            lambda s: s.get_execution_environment().from_source(
-                Dying("no"), WatermarkStrategy.for_monotonous_timestamps(), "s"
-            ),
-            "watermark strategy",
         ),
     ],
 )
@@ -1012,15 +1002,21 @@ TIMERS = [
 
 
 @pytest.mark.parametrize("call", TIMERS)
-def test_timers_are_not_there_yet(call):
+@pytest.mark.parametrize("time", [2**63, -(2**63) - 1, 1.5, "5", None])
+def test_timers_need_a_time(call, time):
     class Timed(KeyedProcessFunction):
         def process_element(self, value, ctx):
-            getattr(ctx.timer_service(), call)(5)
+            getattr(ctx.timer_service(), call)(time)  # timer
             return []
 
-    error = failing(lambda env: numbers(env).key_by(lambda v: v).process(Timed()), NotSupportedYet)
-    assert f"{call} is not available yet" in error.what
+        def on_timer(self, timestamp, ctx):
+            return []
+
+    error = failing(lambda env: numbers(env).key_by(lambda v: v).process(Timed()), InvalidArgument)
+    assert call in error.what
     assert error.evidence["operator"] == "KeyedProcess"
+    assert error.evidence["record"] == "1"
+    assert "record 0" in error.evidence["position"]
 
 
 @pytest.mark.parametrize("call", TIMERS)

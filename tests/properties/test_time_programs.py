@@ -47,6 +47,7 @@ from millstream.datastream.window import (
     TumblingEventTimeWindows,
     WindowFunction,
 )
+from millstream.errors import UserFunctionError
 from millstream.graph.operators import CollectOp
 from tests.properties import time_reference as ref
 from tests.properties.time_reference import Program, Timers, Window
@@ -156,7 +157,7 @@ _left: dict[int, int] = {}
 
 
 class FailsOnce(MapFunction):
-    """Fails at the record with this number, once. Functions are copied, this module is not."""
+    """Fails at the record with this number, once; never at 0. Functions are copied, this module is not."""
 
     def __init__(self, record):
         self.number = next(_numbers)
@@ -238,15 +239,15 @@ def build(env, program, crash):
     """The stream of results, and that of late records."""
     streams = []
     one_split = program.disorder is None
-    for records in program.sources:
+    for number, records in enumerate(program.sources):
         strategy = (
             WatermarkStrategy.for_generator(Announced)
             if one_split
             else WatermarkStrategy.for_bounded_out_of_orderness(Time.milliseconds(program.disorder))
         )
-        stream = env.from_collection(list(records)).assign_timestamps_and_watermarks(
-            strategy.with_timestamp_assigner(Time1())
-        )
+        source = env.from_collection(list(records)).uid(f"source {number}")
+        stream = source.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(Time1()))
+        stream.uid(f"times {number}")
         streams.append(stream.set_parallelism(1) if one_split else stream)
     stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
     for name in program.steps:
@@ -258,15 +259,15 @@ def build(env, program, crash):
         stream = stream.set_parallelism(1) if one_split else stream
     if program.assign_again:
         again = WatermarkStrategy.for_generator(AnnouncedAgain).with_timestamp_assigner(Time2())
-        stream = stream.assign_timestamps_and_watermarks(again).set_parallelism(1)
+        stream = stream.assign_timestamps_and_watermarks(again).set_parallelism(1).uid("again")
     late = None
     if isinstance(program.stage, Window):
-        stream = windowed(stream, program.stage)
+        stream = windowed(stream, program.stage).uid("stage")
         late = stream.get_side_output(LATE).process(Stamp())
     else:
-        stream = stream.key_by(ref.key_of).process(SetTimers(program.stage))
+        stream = stream.key_by(ref.key_of).process(SetTimers(program.stage)).uid("stage")
     if program.then is not None:
-        stream = windowed(stream, program.then)
+        stream = windowed(stream, program.then).uid("then")
     if crash is not None and crash[0] == "after":
         stream = stream.map(FailsOnce(crash[1]))
     return stream.process(Stamp()), late
@@ -424,12 +425,29 @@ def then(draw, stage, in_order):
     )
 
 
-CRASHES = st.none() | st.tuples(st.sampled_from(["before", "after"]), st.integers(1, 12))
+CRASHES = st.none() | st.tuples(
+    st.sampled_from(["before", "after"]),
+    st.integers(1, 12),
+    # The job restarts by itself, or is taken up again at another parallelism.
+    st.sampled_from([None, 1, 2, 3]),
+)
 
 
 def label(spec):
     parts = [spec.assigner[0], (spec.trigger or ("default",))[0], spec.function]
     return " ".join([*parts, *(["evicting"] if spec.evictor else [])])
+
+
+def execute(program, parallelism, epoch, crash, options, restart, results, late):
+    env = environment(parallelism, epoch, **options)
+    for key, value in restart.to_configuration().to_dict().items():
+        env.get_configuration().set_string(key, value)
+    main, side = build(env, program, crash)
+    # These two are given records once an epoch is done, so that a failed one leaves nothing.
+    main._sink("results", CollectOp(results.extend))
+    if side is not None:
+        side._sink("late", CollectOp(late.extend))
+    env.execute("job")
 
 
 @pytest.mark.timeout(1800)
@@ -455,17 +473,22 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
             "state__backend__type": backend,
             "millstream__windows__share_panes": panes,
         }
-        env = environment(parallelism, epoch, **options)
-        restart = RestartStrategies.fixed_delay_restart(3, 0).to_configuration().to_dict()
-        for key, value in restart.items():
-            env.get_configuration().set_string(key, value)
-        main, side = build(env, program, crash)
-        # These two are given records once an epoch is done, so that a failed one leaves nothing.
-        main._sink("results", CollectOp(results.extend))
-        if side is not None:
-            side._sink("late", CollectOp(late.extend))
-        env.execute()
-    crashed = crash is not None and _left.popitem()[1] < 1
-    event(f"crashed: {crash[0] if crashed else 'not'}")
+        if crash is None or crash[2] is None:
+            restart = RestartStrategies.fixed_delay_restart(3, 0)
+            execute(program, parallelism, epoch, crash, options, restart, results, late)
+        else:
+            other = crash[2]
+            exact = program.disorder is None
+            if program.then is not None and not punctual(program.stage, exact):
+                other = parallelism  # what follows depends on there being one subtask
+            no_restart = RestartStrategies.no_restart()
+            try:
+                execute(program, parallelism, epoch, crash, options, no_restart, results, late)
+            except UserFunctionError:
+                event(f"taken up again: {parallelism} to {other}")
+                crash = (crash[0], 0)
+                execute(program, other, epoch, crash, options, no_restart, results, late)
+    if crash is not None and len(crash) == 3:
+        event(f"crashed: {crash[0] if _left.popitem()[1] < 1 else 'not'}")
     assert Counter(results) == Counter(expected.results)
     assert Counter(late) == Counter(expected.late)
