@@ -181,8 +181,8 @@ class ChainTime:
         return min(times, default=None)
 
     def end(self) -> None:
-        """Nothing more comes (rule 4). Other vertices learn it from the mark that ends the job, when they have saved how
-        far they were: a job that is drained may go on from there."""
+        """Nothing more comes (rule 4). Other vertices learn it from the mark that ends the job, when they have saved
+        how far they were: a job that is drained may go on from there."""
         self._ending = True
         for stage in self.stages.values():
             stage.periodic()

@@ -1,10 +1,11 @@
-"""Time in whole jobs: idle inputs, the clock, alignment, ends, restarts, and what a user is told when time goes wrong."""
+"""Time in whole jobs: idle inputs, the clock, alignment, ends, restarts, and what a user is told of mistakes."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -360,7 +361,7 @@ class Clumsy(WatermarkGenerator):
 
 
 class FailOnce(MapFunction):
-    failed: set[int] = set()
+    failed: ClassVar[set[int]] = set()
 
     def __init__(self, number, at):
         self._number, self._at = number, at
