@@ -17,6 +17,7 @@ from harness import Peer, Runs
 
 sys.path.insert(0, str(harness.PEERS))
 from window_workload import CASES, PER_SECOND, expected_digest
+from window_workload import expected as expected_sums
 from workload import KEYS
 
 SYSTEMS = {
@@ -25,7 +26,7 @@ SYSTEMS = {
     "pyflink": "PyFlink 2.3.0, process mode",
     "spark-sql": "Spark SQL built-in windows, no Python",
 }
-QUICK = {"millstream": 300_000, "pyspark": 300_000, "pyflink": 40_000, "spark-sql": 300_000}
+QUICK = {"millstream": 300_000, "pyspark": 300_000, "pyflink": 10_000, "spark-sql": 300_000}
 # A peer that cannot end in this time is given fewer events, not more time.
 TIMEOUT = 900
 
@@ -35,7 +36,8 @@ def peer(system: str, case: str, events: int) -> Peer:
     env = {"millstream": None, "pyflink": "pyflink"}.get(system, "tws")
     script = {"millstream": "millstream", "pyflink": "pyflink"}.get(system, "pyspark")
     args = ("--case", case, *(("--sql",) if system == "spark-sql" else ()))
-    share = CASES[case].events
+    found = CASES[case]
+    share = found.pyflink_events if system == "pyflink" else found.events
     return Peer(
         system,
         SYSTEMS[system],
@@ -50,6 +52,13 @@ def peer(system: str, case: str, events: int) -> Peer:
 
 def expected(result: dict[str, Any]) -> str:
     return expected_digest(result["case"], result["total_records"])
+
+
+def results_line(case: str, items: list[Runs], quick: bool) -> str:
+    """Results per record: a short run has more of them, so it is said how many more."""
+    sizes = {item.peer.name: item.peer.size(quick) for item in items}
+    shares = [f"{name} {expected_sums(case, n)[0] / n:.2f}" for name, n in sizes.items()]
+    return f"Results per record: {', '.join(shares)}"
 
 
 def cost_line(runs: dict[str, list[Runs]]) -> str | None:
@@ -108,6 +117,7 @@ def main() -> None:
         base = next((item for item in items if item.peer.name == "millstream"), None)
         print(f"\n{CASES[case].title}:\n")
         print(harness.rates_table(items, base, markdown=True))
+        print(f"\n{results_line(case, items, opts.quick)}")
     if any("whole" in item.clocks for items in runs.values() for item in items):
         print("\n(*) rate of the whole run, warm-up included: see README.md")
     cost = cost_line(runs)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import Time, Types, WatermarkStrategy
+from pyflink.common import Configuration, Time, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner
 from pyflink.datastream import (
     AggregateFunction,
@@ -36,6 +36,8 @@ from window_workload import (
     report_windows,
 )
 from workload import WARM_UP, mark_start
+
+STATE_CACHE = 200_000
 
 
 class ToEvent(MapFunction):
@@ -102,6 +104,10 @@ def main() -> None:
     result_type = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as checkpoints:
         env = environment(checkpoints)
+        # All open windows fit in the Python side's cache of state; by default, 1,000 do.
+        more = Configuration()
+        more.set_string("python.state.cache-size", str(STATE_CACHE))
+        env.configure(more)
         env.add_python_file(str(Path(__file__).with_name("window_workload.py")))
         source = NumberSequenceSource(0, records - 1)
         numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")

@@ -205,7 +205,8 @@ def main() -> None:
     else:
         events = events_in_python(numbers, opts.case, records).withWatermark("at", "0 seconds")
         # Timestamps take pandas far longer than numbers; the watermark is known without them.
-        counts = events.select("key", "ms").groupBy("key").transformWithStateInPandas(
+        grouped = events.select("key", "ms").groupBy("key")
+        counts = grouped.transformWithStateInPandas(
             OpenWindows(case), outputStructType=RESULT, outputMode="Append", timeMode="EventTime"
         )
     with tempfile.TemporaryDirectory() as checkpoint:

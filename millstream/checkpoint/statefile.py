@@ -37,7 +37,7 @@ import msgspec
 
 from millstream.errors import StateDamaged
 
-__all__ = ["Header", "StateFile", "StateReader", "StateWriter", "TableInfo"]
+__all__ = ["Header", "StateFile", "StateReader", "StateWriter", "TableInfo", "table_name"]
 
 _FILE = struct.Struct("<4sHH")
 _BLOCK = struct.Struct("<II")
@@ -56,6 +56,17 @@ class StateFile(msgspec.Struct, frozen=True):
     full: bool
     size: int
     covers: str = ""
+
+
+def table_name(uid: str, state: str) -> str:
+    """What the table of an operator's state is called: the operator is everything before the last slash.
+
+    >>> table_name("count", "a/b")
+    'count/a%2Fb'
+    """
+    if "/" in state or "%" in state:
+        state = state.replace("%", "%25").replace("/", "%2F")
+    return f"{uid}/{state}"
 
 
 class TableInfo(msgspec.Struct, frozen=True):

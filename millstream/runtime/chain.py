@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from millstream.checkpoint.statefile import table_name
 from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function, RuntimeContext
 from millstream.graph.job_graph import JobVertex
@@ -330,14 +331,14 @@ class ChainBuilder:
     def table(self, node: StreamNode, name: str) -> Table:
         """A keyed state of a node that is not a user's function's."""
         self.store.register(node.uid, name, {"kind": "value", "type": None, "ttl": False})
-        return self.store.table(f"{node.uid}/{name}")
+        return self.store.table(table_name(node.uid, name))
 
     def pane_table(self, node: StreamNode, name: str, value_type: Any) -> Table:
         """A state of all keys by stretches of time."""
         codec = codec_for(value_type)
         described = {"kind": "pane", "type": codec.schema, "ttl": False}
         self.store.register(node.uid, name, described)
-        return self.store.table(f"{node.uid}/{name}", "pane", codec)
+        return self.store.table(table_name(node.uid, name), "pane", codec)
 
     def client_writer(self, node: StreamNode) -> EdgeWriter:
         """The writer for records that go to the driver."""

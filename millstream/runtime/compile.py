@@ -25,6 +25,7 @@ from millstream.runtime.contexts import (
     ReadOnlySideContext,
 )
 from millstream.runtime.exchange import emit_current_key
+from millstream.runtime.inline import timestamp_subscript_of
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.poison import compile_guarded
 from millstream.runtime.timers import InternalTimers, checked_time
@@ -216,9 +217,13 @@ def _compile_stage(b: ChainBuilder, node: StreamNode, strategy: WatermarkStrateg
     stage = b.stages.setdefault(node.id, WatermarkStage(strategy, node.name))
     name, t = code.bind(stage, "stage"), code.fresh("t")
     if strategy.timestamp_assigner is not None:
-        extract = code.bind(strategy.timestamp_assigner.extract_timestamp, "timestamp")
+        method = strategy.timestamp_assigner.extract_timestamp
+        field = timestamp_subscript_of(method)
         b.at(node, v, "timestamp")
-        code.line(f"{t} = {extract}({v}, {b.stamp()})")
+        if field is None:
+            code.line(f"{t} = {code.bind(method, 'timestamp')}({v}, {b.stamp()})")
+        else:
+            code.line(f"{t} = {v}[{field!r}]")
         check = code.bind(_timestamp, "checked")
         with code.block(
             f"if type({t}) is not int or not -0x8000000000000000 <= {t} <= 0x7fffffffffffffff:"

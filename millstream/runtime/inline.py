@@ -8,10 +8,10 @@ written here, by the same interpreter, so nothing is guessed.
 from __future__ import annotations
 
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["subscript_of"]
+__all__ = ["subscript_of", "timestamp_subscript_of"]
 
 # From Python 3.14 on, small numbers are part of the bytecode and not among the constants.
 _SMALL = range(8)
@@ -30,25 +30,42 @@ def subscript_of(function: Any) -> int | str | None:
     ... )
     (1, 'k', None)
     """
+    return _subscript(function, "v")
+
+
+def timestamp_subscript_of(method: Any) -> int | str | None:
+    """The constant c if `method` is an ``extract_timestamp`` that only gives ``value[c]``, else None.
+
+    >>> class Second:
+    ...     def extract_timestamp(self, value, record_timestamp):
+    ...         return value[1]
+    >>> timestamp_subscript_of(Second().extract_timestamp)
+    1
+    """
+    return _subscript(method.__func__, "self, v, t") if type(method) is MethodType else None
+
+
+def _subscript(function: Any, parameters: str) -> int | str | None:
     if type(function) is not FunctionType or function.__defaults__ or function.__closure__:
         return None
     code = function.__code__
     for constant in (*code.co_consts, *_SMALL):
-        if type(constant) in (int, str) and _same(code, _template(constant)):
+        if type(constant) in (int, str) and _same(code, _template(constant, parameters)):
             found: int | str = constant
             return found
     return None
 
 
-def _template(constant: int | str) -> CodeType:
-    made: FunctionType = eval(f"lambda v: v[{constant!r}]")
+def _template(constant: int | str, parameters: str) -> CodeType:
+    made: FunctionType = eval(f"lambda {parameters}: v[{constant!r}]")
     return made.__code__
 
 
 def _same(one: CodeType, other: CodeType) -> bool:
     return (
         one.co_code == other.co_code
-        and one.co_consts == other.co_consts
+        # The first is None or the documentation, which the code does not use.
+        and one.co_consts[1:] == other.co_consts[1:]
         and one.co_names == other.co_names
         and one.co_argcount == other.co_argcount
         and one.co_kwonlyargcount == other.co_kwonlyargcount

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
+from millstream.checkpoint.statefile import table_name
 from millstream.common.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -94,7 +95,7 @@ class KeyedStates:
         codec = _codec(descriptor)
         described = {**descriptor.describe(), "ttl": ttl is not None}
         self._store.register(self._uid, name, described)
-        table = self._store.table(f"{self._uid}/{name}", kind, codec, ttl=ttl is not None)
+        table = self._store.table(table_name(self._uid, name), kind, codec, ttl=ttl is not None)
         timed = None
         if ttl is not None:
             timed = TtlTable(ttl, table)
@@ -106,7 +107,7 @@ class KeyedStates:
     def keys_of(self, descriptor: StateDescriptor) -> list[Any]:
         """The canonical form of every key that has such state."""
         self.get(descriptor, descriptor.kind)
-        table = self._store.table(f"{self._uid}/{descriptor.get_name()}")
+        table = self._store.table(table_name(self._uid, descriptor.get_name()))
         return list(table.keys())
 
 

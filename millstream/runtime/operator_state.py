@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from millstream.checkpoint.manifest import Parent
+from millstream.checkpoint.statefile import table_name
 from millstream.common.state import (
     BroadcastState,
     ListState,
@@ -121,7 +122,7 @@ class OperatorStates(OperatorStateStore):
     def _get(self, descriptor: StateDescriptor, kind: str) -> Any:
         described = {**descriptor.describe(), "kind": f"operator {kind}"}
         self._register(self._uid, descriptor.get_name(), described)
-        return self._states.get(f"{self._uid}/{descriptor.get_name()}", kind)
+        return self._states.get(table_name(self._uid, descriptor.get_name()), kind)
 
 
 class _State(ABC):

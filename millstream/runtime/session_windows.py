@@ -156,14 +156,13 @@ class SessionWindows:
     def _add_slowly(
         self, value: Any, timestamp: int, end: int, key: Any, sessions: list[Session]
     ) -> None:
-        touching = [s for s in sessions if s[0] <= end and timestamp <= s[1]]
+        touching = [s for s in sessions if s[0] <= end and timestamp <= s[1]] if sessions else ()
         if not touching:
             if end - 1 + self._lateness <= self.watermark:
                 self._late(value, timestamp)
                 return
             session = [timestamp, end, self._first(value)]
-            place = sum(1 for one in sessions if one[0] < timestamp)
-            sessions.insert(place, session)
+            sessions.insert(sum(one[0] < timestamp for one in sessions), session)
             self._look(end - 1, key)
         else:
             session = touching[0]
@@ -202,6 +201,16 @@ class SessionWindows:
     def _due(self, key: Any, at: int, before: int) -> None:
         sessions = self._find(key)
         lateness = self._lateness
+        if len(sessions) == 1 and not lateness:
+            (session,) = sessions
+            last = session[1] - 1
+            if last > at:
+                self._look(last, key)
+            else:
+                reached("timer firing")
+                self._fire(key, session)
+                self._forget(key)
+            return
         over: list[Session] = []
         for session in sessions:
             last = session[1] - 1
@@ -220,7 +229,11 @@ class SessionWindows:
             self._changes[key] = self._own(key) if self._changed(key) is None else sessions
             kept = self._changes[key]
             kept[:] = [one for one in kept if one[1] - 1 + lateness > at]
-        elif self._read(key, None) is None:
+        else:
+            self._forget(key)
+
+    def _forget(self, key: Any) -> None:
+        if self._read(key, None) is None:
             self._changes.pop(key, None)
         else:
             self._changes[key] = DELETED

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from millstream.checkpoint.statefile import table_name
 from millstream.common.evictor import TimestampedValue
 from millstream.common.functions import AggregateFunction, ReduceFunction
 from millstream.common.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
@@ -34,7 +35,7 @@ def own_table(
 ) -> Table:
     """The table of a state that the operator itself has."""
     states.get(descriptor, descriptor.kind)
-    return store.table(f"{uid}/{descriptor.name}")
+    return store.table(table_name(uid, descriptor.name))
 
 
 class Namespaces:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from millstream.checkpoint.manifest import METADATA, StoreState, encode_manifest
+from millstream.checkpoint.statefile import table_name
 from millstream.checkpoint.storage import open_storage, stable
 from millstream.errors import StateNotFound, UnsupportedOperation
 from millstream.runtime.keys import canonical, key_group, original_key, subtask_of
@@ -35,7 +36,7 @@ class SavepointEditor:
 
     def _table(self, store: StateStore, uid: str, state: str) -> Table | None:
         described = self._reader.describe(uid, state)
-        table = store.tables.get(f"{uid}/{state}")
+        table = store.tables.get(table_name(uid, state))
         if str(described["kind"]).startswith("operator") or (
             table is not None and table.shape != "value"
         ):

@@ -8,6 +8,7 @@ from typing import Any
 
 from millstream.checkpoint.manifest import Manifest, OperatorInfo, StoreState
 from millstream.checkpoint.savepoint import open_checkpoint
+from millstream.checkpoint.statefile import table_name
 from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import StateNotFound, UnsupportedOperation
 from millstream.runtime.keys import original_key
@@ -62,7 +63,7 @@ class SavepointReader:
 def rows_of(storage: Storage, store: StoreState, uid: str, state: str) -> Iterator[tuple[Any, ...]]:
     """The entries of one subtask."""
     loaded = load_store(storage, store)
-    name = f"{uid}/{state}"
+    name = table_name(uid, state)
     found = loaded.operator_state.content().get(name)
     if found is not None:
         broadcast = found["kind"] == "broadcast"

@@ -178,6 +178,15 @@ class SetTimers(KeyedProcessFunction):
         yield ctx.get_current_key(), timestamp, ctx.timer_service().current_watermark()
 
 
+LOG: list[str] = []
+"""What functions have said by `log`, for cases with one subtask."""
+
+
+def log(text: str) -> None:
+    """Note that something was called."""
+    LOG.append(text)
+
+
 class FailOnce(MapFunction):
     """Fails at the first record of this value, once; by then so much time has gone by."""
 
@@ -247,6 +256,8 @@ FOR_PROGRAMS = {
     "Seen": Seen,
     "SetTimers": SetTimers,
     "FailOnce": FailOnce,
+    "LOG": LOG,
+    "log": log,
     "Contents": Contents,
     "AllContents": AllContents,
     "Sum": Sum,

@@ -72,6 +72,7 @@ def real_clock(monkeypatch):
     monkeypatch.setattr(ttl, "now", ttl.now)
     monkeypatch.setattr(clock, "now", clock.now)
     script.set_clock(0)
+    script.LOG.clear()
 
 
 class Case:

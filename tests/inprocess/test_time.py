@@ -673,3 +673,31 @@ def test_what_a_window_function_raises_names_the_operator_and_the_line():
     assert "bad windows" in error.what
     assert "no a" in error.what
     assert "# window" in error.evidence["line"]
+
+
+class Slashed(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self._count = runtime_context.get_state(ValueStateDescriptor("a/count%2F/"))
+
+    def process_element(self, value, ctx):
+        self._count.update((self._count.value() or 0) + 1)
+        yield self._count.value()
+
+
+def test_the_name_of_a_state_may_hold_anything(tmp_path):
+    feed = Feed("only")
+
+    def program(**options):
+        env = environment(1, **options)
+        stream = env.from_source(feed, EXACT, "feed").uid("feed")
+        return env, stream.key_by(lambda v: v[0]).process(Slashed()).uid("slashed/uid")
+
+    env, out = program()
+    with Running(env, out=out) as job:
+        feed.give("only", ("a", 5), ("a", 30))
+        job.wait("out", 2)
+        path = job.client.stop_with_savepoint(False, str(tmp_path)).result()
+    env, out = program(execution__state_recovery__path=path)
+    with Running(env, out=out) as job:
+        feed.give("only", ("a", 50))
+        assert job.wait("out", 1) == [3]

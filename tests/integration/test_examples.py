@@ -17,6 +17,11 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")}
+TIME_GUIDE = (ROOT / "docs" / "time.md").read_text()
+# [name](../examples/name): some words, and the block with its output.
+SHOWN = re.findall(r"\(\.\./examples/(\w+\.py)\): [^`]*```\n(.*?)```", TIME_GUIDE, re.DOTALL)
+# Programs with a test of their own.
+APART = {"hashtag_count.py", "fault_tolerant_word_count.py", "idle_source.py"}
 
 # What each script prints, in any order; `...` stands for a line that is not compared.
 EXPECTED: dict[str, list[str]] = {
@@ -53,6 +58,8 @@ EXPECTED: dict[str, list[str]] = {
         "|     bob|         5|",
         "+--------+----------+",
     ],
+    # The guide shows what they print.
+    **{name: output.splitlines() for name, output in SHOWN if name not in APART},
 }
 
 
@@ -64,7 +71,7 @@ def run(script: Path, arguments: list[str], monkeypatch: Any, capfd: Any) -> lis
 
 
 def test_every_example_is_run() -> None:
-    assert {*EXPECTED, "hashtag_count.py", "fault_tolerant_word_count.py"} == EXAMPLES
+    assert EXPECTED.keys() | APART == EXAMPLES
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -88,6 +95,22 @@ def test_hashtag_count(spark: Any, monkeypatch: Any, capfd: Any) -> None:
         run(ROOT / "examples" / "hashtag_count.py", arguments, monkeypatch, capfd)
     assert ended.value.code == 0
     assert "every count is exact" in capfd.readouterr().out
+
+
+@pytest.mark.timeout(300)
+def test_idle_source(spark: Any, monkeypatch: Any, capfd: Any) -> None:
+    lines = run(ROOT / "examples" / "idle_source.py", [], monkeypatch, capfd)
+    shown = dict(SHOWN)["idle_source.py"].splitlines()
+    # How many ticks there are and when they are counted differs from run to run.
+    assert [re.sub(r"[\d.]+", "n", line) for line in lines] == [
+        re.sub(r"[\d.]+", "n", line) for line in shown
+    ]
+
+
+def test_guide_to_time() -> None:
+    """Its snippets build a program, together; nothing is run."""
+    snippets = re.findall(r"```python\n(.*?)```", TIME_GUIDE, re.DOTALL)
+    exec("\n".join(snippets), {})
 
 
 def test_readme(spark: Any, monkeypatch: Any, capfd: Any, tmp_path: Path) -> None:
