@@ -36,12 +36,13 @@ class ResultQueue:
 
     def get(self) -> list[Any]:
         """The next records. Waits in short steps, so that Ctrl-C is heard."""
-        while True:
+        while not self._closed:
             try:
                 records: list[Any] = self._queue.get(timeout=0.1)
                 return records
             except queue.Empty:
                 continue
+        return []
 
     def close(self) -> None:
         """The reader has left."""
