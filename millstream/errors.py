@@ -5,6 +5,7 @@ MillstreamError
 ├── ProgramError                 the program cannot be built
 │   ├── NotSupportedYet          NOT_SUPPORTED_YET        a call whose feature has not landed
 │   ├── UnsupportedOperation     UNSUPPORTED_OPERATION    a call that makes no sense there
+│   │   └── ModuleNotAvailable   MODULE_NOT_AVAILABLE     a module of PyFlink's that is not served
 │   ├── EmptyProgramError        EMPTY_PROGRAM            execute() with no operators
 │   ├── InvalidArgument          INVALID_ARGUMENT         a bad parameter
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
@@ -54,6 +55,7 @@ __all__ = [
     "KeySelectorError",
     "MillstreamError",
     "MissingTimestamp",
+    "ModuleNotAvailable",
     "NoCurrentKey",
     "NotSupportedYet",
     "ProgramError",
@@ -132,6 +134,12 @@ class UnsupportedOperation(ProgramError):
     """A call that has no meaning on this object."""
 
     code = "UNSUPPORTED_OPERATION"
+
+
+class ModuleNotAvailable(UnsupportedOperation, ImportError):
+    """A program imports a module of PyFlink's that Millstream does not serve."""
+
+    code = "MODULE_NOT_AVAILABLE"
 
 
 class EmptyProgramError(ProgramError):

@@ -27,6 +27,12 @@ from millstream.common.functions import (
     SinkFunction,
     SourceFunction,
 )
+from millstream.common.join_functions import (
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    ProcessJoinFunction,
+)
 from millstream.common.output_tag import OutputTag
 from millstream.common.trigger import Trigger, TriggerResult
 from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
@@ -44,6 +50,8 @@ from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.connected_streams import ConnectedStreams
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.data_stream_sink import DataStreamSink
+from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
+from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
 from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
@@ -60,14 +68,21 @@ __all__ = [
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "IntervalJoin",
+    "IntervalJoined",
+    "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -79,6 +94,7 @@ __all__ = [
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",

@@ -26,7 +26,7 @@ from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.datastream.closeable_iterator import CloseableIterator
-from millstream.datastream.data_stream_sink import DataStreamSink
+from millstream.datastream.data_stream_sink import DataStreamSink, as_sink_function
 from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
@@ -42,6 +42,7 @@ from millstream.graph.transformations import (
 )
 
 if TYPE_CHECKING:
+    from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
     from millstream.datastream.windowed_stream import AllWindowedStream
@@ -281,6 +282,18 @@ class DataStream:
         self._check_same_environment("connect", ds)
         return ConnectedStreams(self, ds)
 
+    def join(self, other_stream: DataStream) -> JoinedStreams:
+        """Pairs of records of two streams with equal keys in one window."""
+        from millstream.datastream.joined_streams import JoinedStreams
+
+        return JoinedStreams(self, other_stream)
+
+    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+        """All records of two streams with one key in one window."""
+        from millstream.datastream.joined_streams import CoGroupedStreams
+
+        return CoGroupedStreams(self, other_stream)
+
     def on_error(self, policy: Any) -> DataStream:
         """What this stream's operator does with a record that its function cannot process: an `ErrorPolicy`.
 
@@ -442,9 +455,7 @@ class DataStream:
         """Call a `SinkFunction`, or a plain function, for each record. At-least-once."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
-        function = as_function("add_sink", sink_func, SinkFunction)
-        if not isinstance(function, SinkFunction):
-            function = _CallbackSink(function)
+        function = as_sink_function(sink_func)
         return DataStreamSink(self._sink("Sink: Unnamed", ops.SinkFunctionOp(function)))
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
@@ -487,13 +498,3 @@ class DataStream:
         a ROW or TUPLE type.
         """
         return self._env._to_dataframe(self, schema)
-
-
-class _CallbackSink(SinkFunction):
-    """A plain function as a sink."""
-
-    def __init__(self, function: Callable[[Any], None]) -> None:
-        self._function = function
-
-    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
-        self._function(value)

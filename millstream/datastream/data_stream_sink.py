@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from millstream.common.functions import SinkFunction
+from millstream.datastream.program import as_function
 from millstream.errors import InvalidArgument
 from millstream.graph.transformations import ChainingStrategy, OperatorTransformation
 
-__all__ = ["DataStreamSink"]
+__all__ = ["DataStreamSink", "as_sink_function"]
 
 
 class DataStreamSink:
@@ -53,3 +56,19 @@ class DataStreamSink:
         name = getattr(slot_sharing_group, "get_name", lambda: slot_sharing_group)()
         self._transformation.slot_sharing_group = name
         return self
+
+
+def as_sink_function(sink_func: Any) -> SinkFunction:
+    """What `add_sink` was given, if it can be a sink: a `SinkFunction` or a plain function."""
+    function = as_function("add_sink", sink_func, SinkFunction)
+    return function if isinstance(function, SinkFunction) else _CallbackSink(function)
+
+
+class _CallbackSink(SinkFunction):
+    """A plain function as a sink."""
+
+    def __init__(self, function: Callable[[Any], None]) -> None:
+        self._function = function
+
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
+        self._function(value)

@@ -25,6 +25,7 @@ from millstream.graph.transformations import OperatorTransformation, PartitionTr
 from millstream.runtime.exchange import field_getter
 
 if TYPE_CHECKING:
+    from millstream.datastream.interval_join import IntervalJoin
     from millstream.datastream.windowed_stream import WindowedStream
 
 __all__ = ["KeyedStream"]
@@ -185,6 +186,12 @@ class KeyedStream(DataStream):
         from millstream.datastream.windowed_stream import WindowedStream
 
         return WindowedStream(self, count_windows(size, slide))
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Pairs of records of two keyed streams with equal keys and timestamps that are so far apart."""
+        from millstream.datastream.interval_join import IntervalJoin
+
+        return IntervalJoin(self, other_stream)
 
     def _operator(self, call: str) -> OperatorTransformation:
         raise not_on_keyed(call)

@@ -120,11 +120,17 @@ class StreamExecutionEnvironment:
         return value
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """STREAMING; the others have not landed."""
-        if execution_mode is RuntimeExecutionMode.BATCH:
-            raise not_yet(
-                "RuntimeExecutionMode.BATCH", "STREAMING runs bounded programs to their end"
-            )
+        """Results as records come, or, of bounded input, per key at its end.
+
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> env = env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+        >>> words = env.from_collection([("a", 1), ("b", 1), ("a", 1)])
+        >>> sorted(words.key_by(0).sum(1).execute_and_collect())
+        [('a', 2), ('b', 1)]
+        """
+        if not isinstance(execution_mode, RuntimeExecutionMode):
+            msg = "set_runtime_mode needs a RuntimeExecutionMode"
+            raise InvalidArgument(msg, got=repr(execution_mode)[:200])
         self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
         return self
 

@@ -48,6 +48,10 @@ class Edge:
     from_frame: bool = False
     """The source is a Spark frame, whose partitions are other ones in each epoch."""
     source_uid: str = ""
+    combiner: Any = None
+    """In a batch job: what combines two records of a key before they are sent."""
+    combines_pairs: bool = False
+    """The combiner adds the second fields of pairs, which needs no call."""
 
     def targets_of(self, subtask: int) -> tuple[int, ...]:
         """The subtasks that subtask number `subtask` of the source sends to: records by the strategy (GLOBAL only to
@@ -63,6 +67,11 @@ class Edge:
                 return (subtask * q // p,)
             case _:
                 return tuple(range(q))
+
+    def targets_of_groups(self) -> tuple[int, ...]:
+        """For each key group, the subtask that it belongs to."""
+        count, most = self.target_parallelism, self.target_max_parallelism
+        return tuple(group * count // most for group in range(most))
 
 
 @dataclass(frozen=True)

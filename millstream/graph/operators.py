@@ -6,7 +6,7 @@ compared and shipped without running anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.common.functions import Function
@@ -24,6 +24,7 @@ __all__ = [
     "FilterOp",
     "FlatMapOp",
     "FrameSourceOp",
+    "IntervalJoinOp",
     "Key",
     "KeyedCoProcessOp",
     "KeyedProcessOp",
@@ -37,6 +38,7 @@ __all__ = [
     "SinkFunctionOp",
     "SinkOp",
     "SourceOp",
+    "WindowJoinOp",
     "WindowOp",
 ]
 
@@ -286,3 +288,31 @@ class WindowOp(_KeyedOp):
     def user_function(self) -> Any:
         """The function that sees the window, or else the one that folds records into it."""
         return self.incremental if self.function is None else self.function
+
+
+@dataclass(frozen=True, eq=False)
+class WindowJoinOp(WindowOp):
+    """A function over windows of two streams: a window holds pairs (0 or 1 for the stream, record)."""
+
+    second: Key = field(kw_only=True)
+    """The key of the second stream, where `key` is that of the first."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.key, self.second
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalJoinOp(Operator):
+    """A `ProcessJoinFunction` over pairs whose right record is from `lower` to `upper` ms after the left one."""
+
+    function: Any
+    input_keys: tuple[Key, ...]
+    lower: int
+    upper: int
+    late_tags: tuple[str | None, str | None]
+    """The ids of the side outputs for late records of either stream."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.input_keys

@@ -23,8 +23,9 @@ _PROCESS = (
     ops.KeyedCoProcessOp,
     ops.BroadcastProcessOp,
 )
-_LOOKS_AT_TIMESTAMPS = (*_PROCESS, ops.WindowOp, ops.SinkFunctionOp, ops.AssignOp)
-_LOOKS_AT_WATERMARKS = (*_PROCESS, ops.WindowOp, ops.AssignOp)
+_WINDOWS_AND_JOINS = (ops.WindowOp, ops.IntervalJoinOp)
+_LOOKS_AT_TIMESTAMPS = (*_PROCESS, *_WINDOWS_AND_JOINS, ops.SinkFunctionOp, ops.AssignOp)
+_LOOKS_AT_WATERMARKS = (*_PROCESS, *_WINDOWS_AND_JOINS, ops.AssignOp)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _stamps(operator: ops.Operator) -> bool:
             return source.stamped() or (strategy is not None and strategy.stamps)
         case ops.AssignOp(strategy=strategy):
             return strategy.stamps
-        case ops.WindowOp():
+        case ops.WindowOp() | ops.IntervalJoinOp():
             return True
         case _:
             return uses_timers(operator)

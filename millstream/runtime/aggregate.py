@@ -14,6 +14,7 @@ from millstream.common.types import Row
 from millstream.errors import TypeMismatchError
 from millstream.graph.operators import Key, ReduceOp, RollingOp
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import dumps
 from millstream.runtime.exchange import emit_canonical, field_getter
 from millstream.runtime.state import MISSING, isolate
@@ -61,8 +62,29 @@ def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, inde
         code.line(f"{out} = {v}")
     with code.block("else:"):
         code.line(f"{out} = {function}({so_far}, {v})")
+    if b.batch:
+        code.line(f"{changes}[{canon}] = {out}")
+        _emit_at_the_end(b, node, "reduce")
+        return
     code.line(f"{changes}[{canon}] = {code.bind(isolate, 'isolate')}({out})")
     b.emit(node, out)
+
+
+def _emit_at_the_end(b: ChainBuilder, node: StreamNode, state: str) -> None:
+    """In a batch job a key has one result, when all its records are there (rule 47)."""
+    changes = b.table(node, state).changes
+    emit: list[Callable[[Any, int], None]] = []
+
+    def end() -> None:
+        for value in changes.values():
+            emit[0](value, NO_TIME)
+
+    before = b.code.location
+    with b.entry("result_", "value, t", emit.append):
+        b.at(node, "value", "result")
+        b.emit(node, "value")
+    b.code.location = before
+    b.key_ends.append(end)
 
 
 def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, index: int) -> None:
@@ -72,7 +94,7 @@ def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, in
     change it, the state is a copy (rule 45).
     """
     code = b.code
-    shared = b.reaches_user_code(node)
+    shared = b.reaches_user_code(node) and not b.batch
     read = b.table(node, op.kind).read
     before = _copy_of(read) if shared else read
     canon, so_far, changes = _emit_lookup(b, node, op.key, v, op.kind, before)
@@ -93,7 +115,10 @@ def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, in
     with code.block("else:"):
         code.line(f"{out} = {combine}({so_far}, {v})")
         code.line(f"{changes}[{canon}] = {kept.format(out)}")
-    b.emit(node, out)
+    if b.batch:
+        _emit_at_the_end(b, node, op.kind)
+    else:
+        b.emit(node, out)
 
 
 def misfit(

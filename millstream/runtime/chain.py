@@ -29,7 +29,7 @@ from millstream.graph.level_plan import Edge
 from millstream.graph.operators import CollectOp, FilterOp, PrintOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.chain_time import ChainTime, in_operator
-from millstream.runtime.clock import NO_TIME
+from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
@@ -62,6 +62,7 @@ class Chain:
         "functions",
         "inputs",
         "key_contexts",
+        "key_ends",
         "late",
         "module",
         "nodes",
@@ -89,6 +90,7 @@ class Chain:
         self.writers = builder.writers
         self.stamped = builder.takes_stamps
         self.late = builder.late
+        self.key_ends = builder.key_ends
         self.time = ChainTime(builder, inputs, input_count, ask=builder.ask_generators)
         self.functions = builder.functions
         self.epoch_hooks = builder.epoch_hooks
@@ -130,10 +132,14 @@ class ChainBuilder:
         stamped: bool = False,
         ask_generators: bool = True,
         share_panes: bool = True,
+        batch: bool = False,
     ) -> None:
         self.vertex = vertex
         self.ask_generators = ask_generators
         self.share_panes = share_panes
+        # In a batch job: one key at a time, and what to call at the end of each.
+        self.batch = batch
+        self.key_ends: list[Callable[[], None]] = []
         self.subtask = subtask
         self.store = store
         self.code = Code(f"<millstream chain {vertex.name!r} #{vertex.id}>")
@@ -257,11 +263,13 @@ class ChainBuilder:
         self.readers.append((node.id, timers))
         self.timers.append((node, timers))
         self.time_hooks.setdefault(node.id, []).append(in_operator(node, timers.advance))
+        self.key_ends.append(timers.finish_key)
 
     def follows(self, node: StreamNode, operator: Any) -> None:
         """The operator has a `watermark`, and `advance` does what a new one sets off."""
         self.readers.append((node.id, operator))
         self.time_hooks.setdefault(node.id, []).append(in_operator(node, operator.advance))
+        self.key_ends.append(_to_the_end(operator))
 
     def stage_above(self, node_id: int) -> WatermarkStage | None:
         """Whose watermarks an operator gets; None if they come from outside of the chain."""
@@ -428,6 +436,16 @@ class ChainBuilder:
             bound = code.bind(writer, "writer")
             with code.block(f"if len({records}) >= {bound}.limit:"):
                 code.line(f"{bound}.flush({index})")
+
+
+def _to_the_end(operator: Any) -> Callable[[], None]:
+    """At the end of a key: all of time passes, and begins again with the next key (rule 60)."""
+
+    def end() -> None:
+        operator.advance(MAX_TIME)
+        operator.watermark = NO_TIME
+
+    return end
 
 
 def _setter(reader: Any) -> Callable[[int], None]:

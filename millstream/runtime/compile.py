@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import Function, SinkFunction
@@ -26,6 +27,7 @@ from millstream.runtime.contexts import (
 )
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.inline import timestamp_subscript_of
+from millstream.runtime.joining import compile_interval_join, compile_window_join
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.poison import compile_guarded
 from millstream.runtime.timers import InternalTimers, checked_time
@@ -130,6 +132,18 @@ def _window(b: ChainBuilder, node: StreamNode, op: ops.WindowOp, v: str, index: 
     compile_window(b, node, op, v, _emit_result)
 
 
+def _window_join(
+    b: ChainBuilder, node: StreamNode, op: ops.WindowJoinOp, v: str, index: int
+) -> None:
+    compile_window_join(b, node, op, v, index, _emit_result)
+
+
+def _interval_join(
+    b: ChainBuilder, node: StreamNode, op: ops.IntervalJoinOp, v: str, index: int
+) -> None:
+    compile_interval_join(b, node, op, v, index, _emit_result)
+
+
 def _process(b: ChainBuilder, node: StreamNode, op: ops.ProcessOp, v: str, index: int) -> None:
     function = b.bind_function(node, op.function, "process_element", "process")
     _emit_results(b, node, f"{function}({v}, {_element_context(b, node)})")
@@ -214,6 +228,11 @@ def _compile_stage(b: ChainBuilder, node: StreamNode, strategy: WatermarkStrateg
     """The record's timestamp; then the largest so far, or the user's generator, which emits at the record's exact
     place (rule 1)."""
     code = b.code
+    if b.batch:
+        # Rule 60: timestamps, but no watermarks.
+        strategy = replace(
+            strategy, kind="none", generator_supplier=None, idle_timeout_ms=None, alignment=None
+        )
     stage = b.stages.setdefault(node.id, WatermarkStage(strategy, node.name))
     name, t = code.bind(stage, "stage"), code.fresh("t")
     if strategy.timestamp_assigner is not None:
@@ -406,6 +425,8 @@ _COMPILERS: dict[type, Callable[..., None]] = {
     ops.KeyedProcessOp: _keyed_process,
     ops.ReduceOp: compile_reduce,
     ops.WindowOp: _window,
+    ops.WindowJoinOp: _window_join,
+    ops.IntervalJoinOp: _interval_join,
     ops.RollingOp: compile_rolling,
     ops.CoMapOp: _co_map,
     ops.CoFlatMapOp: _co_flat_map,

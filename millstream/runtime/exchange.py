@@ -13,9 +13,11 @@ from millstream.graph.level_plan import Edge
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.clock import NO_TIME
 from millstream.runtime.inline import subscript_of
 from millstream.runtime.keys import canonical, key_group, subtask_of
 from millstream.runtime.output import EdgeWriter
+from millstream.runtime.state import MISSING
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
@@ -24,6 +26,8 @@ __all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key"]
 
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
+# Keys that a sender of a batch job holds at a time to combine their records.
+_COMBINED = 100_000
 
 
 def emit_exchange(
@@ -38,13 +42,17 @@ def emit_exchange(
     code = builder.code
     builder.at(node, variable, "send")
     strategy = edge.partitioning.strategy
+    if strategy is Strategy.HASH and edge.combiner is not None:
+        _emit_combined(builder, node, edge, writer, variable)
+        return
     if strategy is Strategy.HASH:
         assert edge.partitioning.key is not None
         key = emit_canonical(builder, node, edge.partitioning.key, variable)
         routes: dict[Any, Any] = {}
         send, get = code.fresh("send"), code.bind(routes.get, "route")
         if expanding:
-            find = code.bind(_key_router(edge, routes, list(range(len(writer.lists)))), "find")
+            router = _key_router(edge, routes, list(range(len(writer.lists))), writer.by_group)
+            find = code.bind(router, "find")
             code.line(f"{send} = {get}({key})")
             with code.block(f"if {send} is None:"):
                 code.line(f"{send} = {find}({key})")
@@ -56,7 +64,7 @@ def emit_exchange(
                 if writer.stamps
                 else writer.appends
             )
-            find = code.bind(_key_router(edge, routes, choices), "find")
+            find = code.bind(_key_router(edge, routes, choices, writer.by_group), "find")
             code.line(f"{send} = {get}({key})")
             with code.block(f"if {send} is None:"):
                 code.line(f"{send} = {find}({key})")
@@ -104,13 +112,56 @@ def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, varia
         code.line(f"{bound}.flush({index})")
 
 
-def _key_router(edge: Edge, routes: dict[Any, Any], choices: list[Any]) -> Callable[[Any], Any]:
+def _emit_combined(
+    builder: ChainBuilder, node: StreamNode, edge: Edge, writer: EdgeWriter, variable: str
+) -> None:
+    """In a batch job only a key's last result counts: its records are combined before they are sent."""
+    assert edge.partitioning.key is not None
+    code = builder.code
+    key = emit_canonical(builder, node, edge.partitioning.key, variable)
+    builder.at(node, variable, "send")
+    combined: dict[Any, Any] = {}
+    find = _key_router(edge, {}, list(range(len(writer.lists))), writer.by_group)
+    stamps = bool(writer.stamps)
+
+    def send() -> None:
+        for canon, record in combined.items():
+            index = find(canon)
+            records = writer.lists[index]
+            records.append(record)
+            if stamps:
+                writer.stamps[index].append(NO_TIME)
+            if len(records) >= writer.limit:
+                writer.flush(index)
+        combined.clear()
+
+    writer.combined = send
+    so_far, missing = code.fresh("s"), code.bind(MISSING, "MISSING")
+    held = code.bind(combined, "combined")
+    code.line(f"{so_far} = {code.bind(combined.get, 'combining')}({key}, {missing})")
+    with code.block(f"if {so_far} is {missing}:"):
+        with code.block(f"if len({held}) >= {_COMBINED}:"):
+            code.line(f"{code.bind(send, 'send')}()")
+        code.line(f"{held}[{key}] = {variable}")
+    combine = code.bind(edge.combiner, "combine")
+    if edge.combines_pairs:
+        both = f"type({so_far}) is tuple and len({so_far}) == 2 and type({variable}) is tuple"
+        with code.block(f"elif {both}:"):
+            code.line(f"{held}[{key}] = ({so_far}[0], {so_far}[1] + {variable}[1])")
+    with code.block("else:"):
+        code.line(f"{held}[{key}] = {combine}({so_far}, {variable})")
+
+
+def _key_router(
+    edge: Edge, routes: dict[Any, Any], choices: list[Any], by_group: bool
+) -> Callable[[Any], Any]:
     parallelism, maximum = edge.target_parallelism, edge.target_max_parallelism
 
     def find(canon: Any) -> Any:
         if len(routes) >= _ROUTE_CACHE:
             routes.clear()
-        choice = choices[subtask_of(key_group(canon, maximum), parallelism, maximum)]
+        group = key_group(canon, maximum)
+        choice = choices[group if by_group else subtask_of(group, parallelism, maximum)]
         routes[canon] = choice
         return choice
 

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["InputQueue", "Received", "ordered"]
+__all__ = ["InputQueue", "Received", "ordered", "rows_of"]
 
 
 class Received(NamedTuple):
@@ -82,6 +82,15 @@ class InputQueue:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Received]:
+    """The rows of `batches` as they come, which somebody has put in order before."""
+    for batch in batches:
+        targets, channels, sequences, edges = (batch.column(i).to_pylist() for i in range(4))
+        payloads = batch.column(4)
+        for i, sequence in enumerate(sequences):
+            yield Received(edges[i], channels[i], targets[i], sequence, payloads[i].as_buffer())
 
 
 def ordered(batches: Iterable[pa.RecordBatch], memory: int) -> Iterator[Received]:

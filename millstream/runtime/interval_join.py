@@ -1,17 +1,16 @@
 """The interval join: pairs of records of one key whose timestamps are so far apart (Flink's `IntervalJoinOperator`).
 
 A record is kept in its side's buffer, and meets what the other side's buffer holds within the bounds. A *cleanup timer*
-removes it once the watermark says that nothing it could meet is still to come. A buffer is a list under (key, timestamp);
-which timestamps a key has is known in memory, in order, so that a record looks at those it meets and at no others.
+removes it once the watermark says that nothing it could meet is still to come. A buffer has a list for each key and
+timestamp; which timestamps a key has is known in memory, in order, so that a record looks at those it meets only.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from millstream.common.functions import Function
 from millstream.common.join_functions import ProcessJoinFunction
 from millstream.errors import MissingTimestamp
 from millstream.graph.operators import IntervalJoinOp
@@ -43,7 +42,7 @@ class Times:
         table.index = self
 
     def add(self, canon: Any, timestamp: int) -> None:
-        """The key has something at a timestamp at which it had nothing."""
+        """The key has something at a timestamp."""
         times = self._at.get(canon)
         if times is None:
             self._at[canon] = [timestamp]
@@ -51,7 +50,9 @@ class Times:
             # Nearly always: records come nearly in order.
             times.append(timestamp)
         else:
-            insort(times, timestamp)
+            place = bisect_left(times, timestamp)
+            if times[place] != timestamp:
+                times.insert(place, timestamp)
 
     def remove(self, canon: Any, timestamp: int) -> None:
         """The key has nothing any more at a timestamp."""
@@ -66,8 +67,14 @@ class Times:
 
     def applied(self, kind: str, entries: list[Any]) -> None:
         """Entries of a file were put into the table."""
-        # Changes come by key and not in order: the whole is looked at when it is needed.
-        self.valid = False
+        if not self.valid:
+            return
+        if kind == "D":
+            for canon, timestamp in entries:
+                self.remove(canon, timestamp)
+        else:
+            for (canon, timestamp), _ in entries:
+                self.add(canon, timestamp)
 
     def clear(self) -> None:
         """The table is empty."""
@@ -100,13 +107,12 @@ class _Buffer:
         change = self.changed(pair)
         if change is None:
             self.changes[pair] = ListChange([value], replace=False)
-            if self.read(pair, None) is None:
-                self.times.add(canon, timestamp)
         elif change is DELETED:
             self.changes[pair] = ListChange([value], replace=True)
-            self.times.add(canon, timestamp)
         else:
             change.items.append(value)
+            return
+        self.times.add(canon, timestamp)
 
     def at(self, canon: Any, timestamp: int) -> list[Any]:
         """The records of a timestamp of which `times` says that there are some; not to be changed."""
@@ -151,6 +157,94 @@ class _PairContext(ProcessJoinFunction.Context):
         return self.at
 
 
+class _Side:
+    """What happens to the records of one side. `lower` and `upper` are relative to their timestamps."""
+
+    __slots__ = (
+        "_call",
+        "_context",
+        "_emit",
+        "_is_left",
+        "_join",
+        "_keys",
+        "_late",
+        "_lower",
+        "_mine",
+        "_namespace",
+        "_other",
+        "_timers",
+        "_upper",
+        "stays",
+    )
+
+    def __init__(
+        self,
+        join: IntervalJoin,
+        namespace: int,
+        bounds: tuple[int, int],
+        buffers: tuple[_Buffer, _Buffer],
+        late: Emit | None,
+    ) -> None:
+        self._join = join
+        self._namespace = namespace
+        self._is_left = namespace == LEFT
+        self._lower, self._upper = bounds
+        self.stays = max(self._upper, 0)
+        """How long after its own time a record can still meet one that is not late."""
+        self._mine, self._other = buffers
+        self._late = late
+        self._keys, self._timers = join.keys, join.timers
+        self._call, self._context, self._emit = join.call, join.context, join.emit
+
+    def process(self, value: Any, timestamp: int) -> None:
+        """A record of the current key."""
+        timers = self._timers
+        if timestamp < timers.watermark or timestamp == NO_TIME:
+            self._put_aside(value, timestamp)
+            return
+        mine, other, canon = self._mine, self._other, self._keys.canon
+        if not mine.times.valid:
+            mine.times.refresh()
+        if not other.times.valid:
+            other.times.refresh()
+        mine.add(canon, timestamp, isolate(value))
+        # Before the function is called: also a record whose failure is passed over has to go one day.
+        timers.register_event(self._namespace, timestamp + self.stays)
+        times = other.times.of(canon)
+        if times is None:
+            return
+        first = bisect_left(times, timestamp + self._lower)
+        last = bisect_right(times, timestamp + self._upper)
+        if first == last:
+            return
+        context, call, emit, is_left = self._context, self._call, self._emit, self._is_left
+        for at in times[first:last]:
+            later = max(at, timestamp)
+            for found in other.at(canon, at):
+                context.at = later
+                if is_left:
+                    context.left, context.right = timestamp, at
+                    results = call(value, isolate(found), context)
+                else:
+                    context.left, context.right = at, timestamp
+                    results = call(isolate(found), value, context)
+                if results is not None:
+                    for result in results:
+                        emit(result, later)
+
+    def _put_aside(self, value: Any, timestamp: int) -> None:
+        if timestamp == NO_TIME:
+            raise MissingTimestamp(
+                "a record without a timestamp came to an interval join",
+                side="left" if self._is_left else "right",
+                hint="call assign_timestamps_and_watermarks(...) on both streams before key_by",
+            )
+        if self._late is None:
+            self._join.dropped_late += 1
+        else:
+            self._late(value, timestamp)
+
+
 class IntervalJoin:
     """One subtask's interval join. `keys` says whose record or timer is at hand."""
 
@@ -158,103 +252,29 @@ class IntervalJoin:
         self,
         op: IntervalJoinOp,
         keys: KeyContext,
-        left: Table,
-        right: Table,
+        tables: tuple[Table, Table],
         timers: InternalTimers,
         emit: Emit,
-        emit_late: tuple[Emit | None, Emit | None],
+        late: tuple[Emit | None, Emit | None],
     ) -> None:
-        self._keys = keys
-        self._timers = timers
-        self._left, self._right = _Buffer(left), _Buffer(right)
-        self._lower, self._upper = op.lower, op.upper
-        # How long after its own time a record of a side can still meet another.
-        self._left_stays, self._right_stays = max(op.upper, 0), max(-op.lower, 0)
-        self._function: ProcessJoinFunction[Any, Any, Any] = op.function
-        self._call = op.function.process_element
-        self._context = _PairContext()
-        self._emit = emit
-        self._late_left, self._late_right = emit_late
+        self.keys = keys
+        self.timers = timers
+        self.call: Callable[..., Any] = op.function.process_element
+        self.context = _PairContext()
+        self.emit = emit
         self.dropped_late = 0
-
-    @property
-    def functions(self) -> list[Function]:
-        """The function object that is to be opened and closed."""
-        return [self._function]
-
-    def process1(self, value: Any, timestamp: int) -> None:
-        """A record of the left side, of the current key."""
-        timers = self._timers
-        if timestamp < timers.watermark or timestamp == NO_TIME:
-            self._late(value, timestamp, self._late_left)
-            return
-        mine, other, canon = self._left, self._right, self._keys.canon
-        if not mine.times.valid:
-            mine.times.refresh()
-        mine.add(canon, timestamp, isolate(value))
-        # Before the function is called: also a record whose failure is passed over has to go one day.
-        timers.register_event(LEFT, timestamp + self._left_stays)
-        if not other.times.valid:
-            other.times.refresh()
-        times = other.times.of(canon)
-        if times is None:
-            return
-        lowest, highest = timestamp + self._lower, timestamp + self._upper
-        if times[-1] < lowest or times[0] > highest:
-            return
-        context, call, emit = self._context, self._call, self._emit
-        for at in times[bisect_left(times, lowest) : bisect_right(times, highest)]:
-            later = at if at > timestamp else timestamp
-            for right in other.at(canon, at):
-                context.left, context.right, context.at = timestamp, at, later
-                results = call(value, isolate(right), context)
-                if results is not None:
-                    for result in results:
-                        emit(result, later)
-
-    def process2(self, value: Any, timestamp: int) -> None:
-        """A record of the right side, of the current key."""
-        timers = self._timers
-        if timestamp < timers.watermark or timestamp == NO_TIME:
-            self._late(value, timestamp, self._late_right)
-            return
-        mine, other, canon = self._right, self._left, self._keys.canon
-        if not mine.times.valid:
-            mine.times.refresh()
-        mine.add(canon, timestamp, isolate(value))
-        timers.register_event(RIGHT, timestamp + self._right_stays)
-        if not other.times.valid:
-            other.times.refresh()
-        times = other.times.of(canon)
-        if times is None:
-            return
-        lowest, highest = timestamp - self._upper, timestamp - self._lower
-        if times[-1] < lowest or times[0] > highest:
-            return
-        context, call, emit = self._context, self._call, self._emit
-        for at in times[bisect_left(times, lowest) : bisect_right(times, highest)]:
-            later = at if at > timestamp else timestamp
-            for left in other.at(canon, at):
-                context.left, context.right, context.at = at, timestamp, later
-                results = call(isolate(left), value, context)
-                if results is not None:
-                    for result in results:
-                        emit(result, later)
-
-    def _late(self, value: Any, timestamp: int, emit_late: Emit | None) -> None:
-        if timestamp == NO_TIME:
-            raise MissingTimestamp(
-                "a record without a timestamp came to an interval join",
-                hint="call assign_timestamps_and_watermarks(...) on both streams before key_by",
-            )
-        if emit_late is None:
-            self.dropped_late += 1
-        else:
-            emit_late(value, timestamp)
+        self._left, self._right = left, right = _Buffer(tables[0]), _Buffer(tables[1])
+        one = _Side(self, LEFT, (op.lower, op.upper), (left, right), late[0])
+        two = _Side(self, RIGHT, (-op.upper, -op.lower), (right, left), late[1])
+        self._left_stays, self._right_stays = one.stays, two.stays
+        self.process1: Callable[[Any, int], None] = one.process
+        """Takes a record of the left side and its timestamp, once the key context is set."""
+        self.process2: Callable[[Any, int], None] = two.process
+        """The same for the right side."""
 
     def on_event_time(self, timestamp: int, namespace: Any) -> None:
         """Nothing is still to come that could meet the records of a timestamp."""
         if namespace == LEFT:
-            self._left.drop(self._keys.canon, timestamp - self._left_stays)
+            self._left.drop(self.keys.canon, timestamp - self._left_stays)
         else:
-            self._right.drop(self._keys.canon, timestamp - self._right_stays)
+            self._right.drop(self.keys.canon, timestamp - self._right_stays)

@@ -6,7 +6,7 @@ import pickle
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
@@ -16,11 +16,12 @@ from millstream.checkpoint.manifest import OperatorInfo, StoreState
 from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.errors import FunctionNotSerializable
+from millstream.errors import FunctionNotSerializable, UnsupportedOperation
 from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
 from millstream.graph.operators import AssignOp, FrameSourceOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
+from millstream.runtime.combining import combining
 from millstream.runtime.sources import SourceSpec
 from millstream.runtime.valve import InputEdge
 
@@ -51,6 +52,7 @@ class JobSettings:
     print_code: bool = False
     watermark_interval: float = 0.2
     share_panes: bool = True
+    runtime_mode: str = "STREAMING"
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
     python_files: tuple[str, ...] = ()
@@ -124,6 +126,9 @@ class JobSpec:
     print_code: bool
     ask_generators: bool = True
     share_panes: bool = True
+    batch: bool = False
+    # Rows come to a level in order.
+    presorted: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,9 +173,17 @@ class Job:
         )
 
     @property
+    def batch(self) -> bool:
+        """True if the job runs in BATCH mode."""
+        mode = self.settings.runtime_mode
+        return mode == "BATCH" or (mode == "AUTOMATIC" and self.bounded)
+
+    @property
     def one_epoch(self) -> bool:
         """True if the whole job can run as a single epoch: it ends, nothing makes it wait, and nobody wants
         checkpoints on the way."""
+        if self.batch:
+            return True
         return (
             self.bounded
             and self.settings.checkpoint_interval is None
@@ -226,9 +239,11 @@ class Job:
                         v.parallelism,
                         inputs.get(v.id, 1),
                         isinstance(v.head.operator, SourceOp),
-                        _ship(v, self.plan.out_edges(v)),
+                        _ship(v, self._out_edges(v)),
                         self._stamped(v),
-                        tuple(_input_edge(e) for e in self.plan.in_edges(v) if e.watermarked),
+                        ()
+                        if self.batch
+                        else tuple(_input_edge(e) for e in self.plan.in_edges(v) if e.watermarked),
                     )
                     for v in level.vertices
                 ),
@@ -246,7 +261,8 @@ class Job:
             base_epoch=base_epoch,
             restored=restored,
             strict=not settings.allow_non_restored,
-            backend=settings.backend,
+            # One key at a time is always small.
+            backend="hashmap" if self.batch else settings.backend,
             local_dir=settings.local_dir,
             levels=levels,
             targets={
@@ -261,7 +277,18 @@ class Job:
             print_code=settings.print_code,
             ask_generators=settings.watermark_interval > 0,
             share_panes=settings.share_panes,
+            batch=self.batch,
         )
+
+    def _out_edges(self, vertex: JobVertex) -> list[Edge]:
+        edges = self.plan.out_edges(vertex)
+        if not self.batch:
+            return edges
+        heads = {v.id: v.head for v in self.plan.vertices}
+        return [
+            replace(edge, watermarked=False, **combining(edge, heads[edge.target_vertex]))
+            for edge in edges
+        ]
 
     def _stamped(self, vertex: JobVertex) -> bool:
         """True if the vertex receives timestamps with its records."""
@@ -297,7 +324,25 @@ def store_name(vertex: JobVertex, subtask: int) -> str:
 def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
     """From a stream graph to a job."""
     plan = build_level_plan(build_job_graph(graph))
-    return Job(uuid.uuid4().hex, settings, graph, plan)
+    job = Job(uuid.uuid4().hex, settings, graph, plan)
+    if not job.batch:
+        return job
+    for source in job.split_sources:
+        if source.source.boundedness() is not Boundedness.BOUNDED:
+            raise _endless(source.name)
+    for vertex in job.frame_sources:
+        if not job.bounded:
+            raise _endless(vertex.head.name)
+    # What fails is run again from the beginning: there is nothing to go on from.
+    settings = replace(settings, checkpoint_interval=None, checkpoint_dir=None, epoch_records=None)
+    return replace(job, settings=settings)
+
+
+def _endless(name: str) -> UnsupportedOperation:
+    msg = f"the source '{name}' has no end, so the job cannot run in BATCH mode"
+    return UnsupportedOperation(
+        msg, hint="use RuntimeExecutionMode.STREAMING or AUTOMATIC, or bound the source"
+    )
 
 
 def _ship(vertex: JobVertex, edges: Sequence[Edge]) -> bytes:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import CollectOp
+from millstream.runtime.batch import task_for
 from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.outputs import EpochRow
@@ -23,7 +24,7 @@ from millstream.runtime.rows import RowBatch
 from millstream.runtime.run import JobRun
 from millstream.runtime.sources import SubtaskRanges
 from millstream.runtime.store import fold_chain
-from millstream.runtime.task import LevelTask, close_run
+from millstream.runtime.task import close_run
 
 __all__ = ["InProcessRun"]
 
@@ -91,12 +92,12 @@ def run_epoch(spec: JobSpec, epoch: int, work: Iterable[SubtaskRanges]) -> list[
             by_target[row[0] % parallelism].add(*row)
         rows = []
         for subtask, batch in enumerate(by_target):
-            rows.extend(_rows(LevelTask(spec, index, subtask, epoch).run([batch.take()])))
+            rows.extend(_rows(task_for(spec, index, subtask, epoch).run([batch.take()])))
     return rows
 
 
 def _source_task(spec: JobSpec, epoch: int, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
-    return LevelTask(spec, 0, work.subtask, epoch, source=work.node).run_source(work)
+    return task_for(spec, 0, work.subtask, epoch, source=work.node).run_source(work)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

@@ -15,11 +15,13 @@ from millstream.runtime.codec import Mark, dumps, encode
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.text import shorten
 
-__all__ = ["EdgeWriter"]
+__all__ = ["GROUP_SHIFT", "EdgeWriter"]
 
 _FIRST_LIMIT = 256
 # A buffer counts its marks in 16 bits.
 _MAX_MARKS = 1 << 15
+# Above so many bits of a buffer's number stands its key group, from 1, in a batch job.
+GROUP_SHIFT = 40
 
 
 class EdgeWriter:
@@ -27,8 +29,10 @@ class EdgeWriter:
 
     __slots__ = (
         "appends",
+        "by_group",
         "bytes_out",
         "channel",
+        "combined",
         "copies",
         "edge",
         "last_flush",
@@ -56,12 +60,17 @@ class EdgeWriter:
         *,
         broadcast: bool = False,
         stamped: bool = False,
+        by_group: bool = False,
         max_bytes: int = 256 << 10,
         max_records: int = 8192,
         timeout_ms: int = 100,
     ) -> None:
         self.edge = edge
         self.operator = operator
+        # In a batch job: a list for each key group, whose number leads that of the buffer.
+        self.by_group = by_group
+        # What holds records back to combine them, if anything does; called before everything is sent.
+        self.combined: Callable[[], None] | None = None
         # A broadcast keeps one list and writes its buffer once for each target.
         self.copies: Sequence[int] = targets if broadcast else ()
         self.targets: Sequence[int] = (targets[0],) if broadcast else targets
@@ -113,8 +122,11 @@ class EdgeWriter:
             raise self._unserializable(records, error) from None
         if stamps is not None:
             stamps.clear()
+        sequence = self.sequence
+        if self.by_group:
+            sequence += (index + 1) << GROUP_SHIFT
         for target in self.copies or (self.targets[index],):
-            self.rows.add(target, self.channel, self.sequence, self.edge, payload)
+            self.rows.add(target, self.channel, sequence, self.edge, payload)
             self.bytes_out += len(payload)
         self.sequence += 1
         count = len(records)
@@ -140,6 +152,8 @@ class EdgeWriter:
 
     def flush_all(self) -> None:
         """Send everything."""
+        if self.combined is not None:
+            self.combined()
         for index in range(len(self.lists)):
             self.flush(index)
 

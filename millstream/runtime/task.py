@@ -86,15 +86,22 @@ class _Slot:
         own, edges = vertex.load()
 
         def make_writer(edge_id: int, operator: str, edge: Edge | None) -> EdgeWriter:
+            by_group = (
+                job.batch and edge is not None and edge.partitioning.strategy is Strategy.HASH
+            )
+            targets = (subtask,) if edge is None else edge.targets_of(subtask)
+            if edge is not None and by_group:
+                targets = edge.targets_of_groups()
             return EdgeWriter(
                 edge_id,
                 operator,
-                (subtask,) if edge is None else edge.targets_of(subtask),
+                targets,
                 self.rows,
                 broadcast=edge is not None and edge.partitioning.strategy is Strategy.BROADCAST,
                 stamped=edge is not None and edge.stamped,
+                by_group=by_group,
                 max_bytes=job.buffer_bytes,
-                max_records=job.buffer_records,
+                max_records=min(1024, job.buffer_records) if by_group else job.buffer_records,
                 # Spark hands a level's rows on when the level is done: flushing early gains nothing and
                 # would make the order of buffers depend on the clock.
                 timeout_ms=-1,
@@ -116,6 +123,7 @@ class _Slot:
             stamped=vertex.stamped,
             ask_generators=job.ask_generators,
             share_panes=job.share_panes,
+            batch=job.batch,
         )
         chain = builder.build(vertex.inputs, vertex.watermarks)
         if vertex.watermarks:
@@ -536,12 +544,7 @@ class LevelTask:
                     self._committables.setdefault(uid, []).append(committable)
             for writer in chain.writers.values():
                 writer.flush_all()
-            self._snapshot_functions(chain)
-            if chain.store.in_use:
-                reached("before state flush")
-                stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
-                reached("after state flush")
-                registered.update(self._news(chain))
+            self._save_state(chain, stores, registered)
             loads += chain.store.loads
             rebuilds += chain.store.rebuilds - chain.rebuilds_reported
             chain.rebuilds_reported = chain.store.rebuilds
@@ -601,8 +604,22 @@ class LevelTask:
                 times_state.update(saved)
         if self._ended:
             chain.time.end()
-            _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
+            if not self.job.batch:
+                _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
         yield from self._full_rows(chain)
+
+    def _save_state(
+        self,
+        chain: Chain,
+        stores: dict[str, StateFile | None],
+        registered: dict[str, dict[str, dict[str, Any]]],
+    ) -> None:
+        self._snapshot_functions(chain)
+        if chain.store.in_use:
+            reached("before state flush")
+            stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
+            reached("after state flush")
+            registered.update(self._news(chain))
 
     def _snapshot_functions(self, chain: Chain) -> None:
         """Let functions put what they hold into their operator state."""

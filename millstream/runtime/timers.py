@@ -147,6 +147,18 @@ class _Queue:
             at = self.calendar.next
         keys.leave()
 
+    def finish(self, keys: KeyContext, fired: Fired) -> None:
+        """Fire everything that is there now, and nothing that is registered meanwhile (rule 60)."""
+        timers = []
+        while self.due() is not None:
+            timers.append(self.calendar.pop())
+        for key in timers:
+            if self._there(key):
+                self._forget(key)
+                keys.canon = canon = key[0]
+                keys.key = original_key(canon)
+                fired(key[1][0], key[1][1])
+
 
 class InternalTimers:
     """The timers of one operator, for its current key."""
@@ -196,6 +208,13 @@ class InternalTimers:
     def tick(self, time: int) -> None:
         """The clock has moved on."""
         self._processing.fire(time, self._keys, self.on_processing_time)
+
+    def finish_key(self) -> None:
+        """A key of a batch job has ended: event timers first, then those of the clock (rule 60)."""
+        self.watermark = MAX_TIME
+        self._event.finish(self._keys, self.on_event_time)
+        self._processing.finish(self._keys, self.on_processing_time)
+        self.watermark = NO_TIME
 
     def next_tick(self) -> int | None:
         """When the clock has to be looked at again."""

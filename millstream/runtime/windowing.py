@@ -46,7 +46,15 @@ from millstream.runtime.window_operator import WindowOperator
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
-__all__ = ["Outlet", "compile_window"]
+__all__ = [
+    "EmitResults",
+    "Outlet",
+    "compile_window",
+    "general_operator",
+    "late_outlet",
+    "outlets",
+    "result_outlet",
+]
 
 EmitResults = Callable[["ChainBuilder", StreamNode, str], None]
 
@@ -133,6 +141,15 @@ def merges(function: Any) -> bool:
 def _compile_any(
     b: ChainBuilder, node: StreamNode, op: WindowOp, v: str, result: Outlet, late: Outlet | None
 ) -> None:
+    operator = general_operator(b, node, op, result, late)
+    emit_current_key(b, node, op.key, v, b.code.bind(b.key_context(node), "keys"))
+    b.code.line(f"{b.code.bind(operator.process, 'window')}({v}, {b.stamp()})")
+
+
+def general_operator(
+    b: ChainBuilder, node: StreamNode, op: WindowOp, result: Outlet, late: Outlet | None
+) -> WindowOperator:
+    """The operator for any window, with its timers and functions."""
     keys = b.key_context(node)
     timers = InternalTimers(keys, lambda table: b.table(node, table))
     operator = WindowOperator(
@@ -153,8 +170,7 @@ def _compile_any(
     b.late[node.id] = operator
     for function in operator.functions:
         b.opens(node, function)
-    emit_current_key(b, node, op.key, v, b.code.bind(keys, "keys"))
-    b.code.line(f"{b.code.bind(operator.process, 'window')}({v}, {b.stamp()})")
+    return operator
 
 
 class _Functions:
@@ -267,16 +283,27 @@ def outlets(
     b: ChainBuilder, node: StreamNode, op: WindowOp, emit_result: EmitResults
 ) -> tuple[Outlet, Outlet | None]:
     """For results, and for late records if somebody wants them."""
+    result = result_outlet(b, node, emit_result)
+    return result, None if op.late_tag is None else late_outlet(b, node, op.late_tag)
+
+
+def result_outlet(b: ChainBuilder, node: StreamNode, emit_result: EmitResults) -> Outlet:
+    """For results."""
     before = b.code.location
     result = Outlet()
     with b.entry("result_", "value, t", result.attach):
         b.at(node, "value", "result")
         emit_result(b, node, "value")
-    late: Outlet | None = None
-    if op.late_tag is not None:
-        late = Outlet()
-        with b.entry("late_", "value, t", late.attach):
-            b.at(node, "value", "late")
-            b.emit(node, "value", op.late_tag)
     b.code.location = before
-    return result, late
+    return result
+
+
+def late_outlet(b: ChainBuilder, node: StreamNode, tag: str) -> Outlet:
+    """For late records."""
+    before = b.code.location
+    late = Outlet()
+    with b.entry("late_", "value, t", late.attach):
+        b.at(node, "value", "late")
+        b.emit(node, "value", tag)
+    b.code.location = before
+    return late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from functools import reduce
 
 import cloudpickle
@@ -26,6 +27,8 @@ def level_frame(
 ) -> DataFrame:
     """The whole job as a lazy frame: an ordinary one if it runs as one epoch, else a streaming one. With anchors,
     subtasks stay on their hosts."""
+    if spec.batch:
+        spec = replace(spec, presorted=True)
     shipped = pickle.dumps(spec)
     frames = []
     if job.split_sources:
@@ -41,6 +44,8 @@ def level_frame(
                 if anchors is None
                 else anchors.exchange(frame, width)
             )
+            if spec.batch:
+                received = received.sortWithinPartitions("sequence", "channel", "edge", "target")
             frame = received.mapInArrow(level(spec.run_id, shipped, index), SCHEMA_DDL)
     return frame
 

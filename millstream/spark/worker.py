@@ -6,9 +6,11 @@ These functions are shipped by reference. They carry the job as bytes, which a w
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +19,11 @@ from pyspark import TaskContext
 from millstream.common.types import make_row
 from millstream.errors import JobError, MillstreamError, encode
 from millstream.runtime import failpoints
+from millstream.runtime.batch import task_for
 from millstream.runtime.codec import decode
 from millstream.runtime.job import JobSpec
 from millstream.runtime.rows import client_edge
 from millstream.runtime.sources import SubtaskRanges
-from millstream.runtime.task import LevelTask
 from millstream.spark.work import read_work
 
 __all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "source_level"]
@@ -59,6 +61,9 @@ def load(run_id: str, spec: bytes) -> JobSpec:
     if run_id not in _specs:
         while len(_specs) >= 8:
             _specs.pop(next(iter(_specs)))
+        if os.environ.get("MILLSTREAM_PYFLINK"):
+            # The job is a PyFlink program: its modules, shipped by name, may import pyflink.
+            import_module("millstream.pyflink").install()
         job: JobSpec = pickle.loads(spec)
         known = set(sys.path)
         # Functions from modules beside the user's script are shipped by name.
@@ -107,7 +112,7 @@ def source_level(
                 )
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
-                    task = LevelTask(job, 0, work.subtask, epoch, source=work.node)
+                    task = task_for(job, 0, work.subtask, epoch, source=work.node)
                     yield from task.run_source(work)
 
     return run
@@ -131,7 +136,7 @@ def frame_level(
             partition = first.column(first.num_columns - 1)[0].as_py()
         else:
             partition = context.partitionId() if context is not None else 0
-        task = LevelTask(job, 0, partition % parallelism, _epoch(job, context), source=node)
+        task = task_for(job, 0, partition % parallelism, _epoch(job, context), source=node)
         return task.run_frame(node, partition, _records(first, batches), ended=bounded)
 
     return run
@@ -159,7 +164,7 @@ def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
             context = TaskContext.get()
             assert context is not None
             job = load(run_id, spec)
-            return LevelTask(job, index, context.partitionId(), _epoch(job, context)).run(batches)
+            return task_for(job, index, context.partitionId(), _epoch(job, context)).run(batches)
 
         return _guarded(steps)
 

@@ -1,0 +1,96 @@
+"""Joins in generated code. Both inputs write the same few lines, and share the operator that they call:
+
+```
+def input_1(records):
+    for v1, t2 in records:
+        k3 = v1[0]
+        keys_4.key = k3
+        keys_4.canon = k3
+        join_5(v1, t2)
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.common.state import ListStateDescriptor
+from millstream.graph.operators import IntervalJoinOp, WindowJoinOp
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.exchange import emit_current_key
+from millstream.runtime.interval_join import IntervalJoin
+from millstream.runtime.state import Table
+from millstream.runtime.timers import InternalTimers
+from millstream.runtime.window_operator import WindowOperator
+from millstream.runtime.window_state import own_table
+from millstream.runtime.windowing import (
+    EmitResults,
+    general_operator,
+    late_outlet,
+    outlets,
+    result_outlet,
+)
+
+if TYPE_CHECKING:
+    from millstream.runtime.chain import ChainBuilder
+
+__all__ = ["compile_interval_join", "compile_window_join"]
+
+
+def compile_window_join(
+    b: ChainBuilder,
+    node: StreamNode,
+    op: WindowJoinOp,
+    v: str,
+    index: int,
+    emit_result: EmitResults,
+) -> None:
+    """Lines for a record that goes into windows of two streams: beside it goes the number of its own."""
+    operator = b.late.get(node.id)
+    if operator is None:
+        operator = general_operator(b, node, op, *outlets(b, node, op, emit_result))
+    assert isinstance(operator, WindowOperator)
+    emit_current_key(b, node, op.keys[index], v, b.code.bind(b.key_context(node), "keys"))
+    b.code.line(f"{b.code.bind(operator.process, 'window')}(({index}, {v}), {b.stamp()})")
+
+
+def compile_interval_join(
+    b: ChainBuilder,
+    node: StreamNode,
+    op: IntervalJoinOp,
+    v: str,
+    index: int,
+    emit_result: EmitResults,
+) -> None:
+    """Lines for a record of either side of an interval join."""
+    operator = b.late.get(node.id)
+    if operator is None:
+        operator = b.late[node.id] = _interval_join(b, node, op, emit_result)
+    process = operator.process1 if index == 0 else operator.process2
+    emit_current_key(b, node, op.keys[index], v, b.code.bind(b.key_context(node), "keys"))
+    b.code.line(f"{b.code.bind(process, 'join')}({v}, {b.stamp()})")
+
+
+def _interval_join(
+    b: ChainBuilder, node: StreamNode, op: IntervalJoinOp, emit_result: EmitResults
+) -> IntervalJoin:
+    keys = b.key_context(node)
+    states = b.keyed_states(node, keys)
+
+    def buffer(name: str) -> Table:
+        return own_table(states, b.store, node.uid, ListStateDescriptor(name))
+
+    timers = InternalTimers(keys, lambda table: b.table(node, table))
+    left, right = (None if tag is None else late_outlet(b, node, tag) for tag in op.late_tags)
+    operator = IntervalJoin(
+        op,
+        keys,
+        (buffer("join-left"), buffer("join-right")),
+        timers,
+        result_outlet(b, node, emit_result),
+        (left, right),
+    )
+    timers.on_event_time = operator.on_event_time
+    b.fires(node, timers)
+    b.opens(node, op.function)
+    return operator
