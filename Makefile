@@ -10,7 +10,7 @@ SETUP_LOG := $(VENV)/setup.log
 
 # Folders in which no test starts Spark, and the one in which tests do. Those not there yet are left out.
 UNIT_TESTS := $(wildcard tests/unit tests/properties tests/conformance tests/inprocess tests/simulation tests/compat)
-SPARK_TESTS := $(wildcard tests/integration tests/chaos)
+SPARK_TESTS := $(wildcard tests/integration tests/conformance/test_cases_on_spark.py tests/chaos)
 PYTEST_ARGS ?=
 BENCH ?= benchmarks/keyed_count.py
 BENCH_ARGS ?=
@@ -58,6 +58,10 @@ test-unit: $(STAMP) ## tests and docstring examples that need no Spark
 test-spark: $(STAMP) ## tests on a local Spark
 	$(if $(SPARK_TESTS),$(with_java) $(BIN)/python -m pytest $(SPARK_TESTS) $(PYTEST_ARGS),\
 	    @echo "no tests/integration folder: nothing to run on Spark")
+
+.PHONY: properties
+properties: $(STAMP) ## thousands of random programs against the reference interpreters (N=2000)
+	MILLSTREAM_EXAMPLES=$(or $(N),2000) $(BIN)/python -m pytest tests/properties $(PYTEST_ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=...)

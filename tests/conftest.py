@@ -32,3 +32,13 @@ def temporary_files_in_memory(request, monkeypatch):
     on_spark = request.node.get_closest_marker("spark") is not None
     if not on_spark and os.access(_IN_MEMORY, os.W_OK):
         monkeypatch.setattr(tempfile, "tempdir", _IN_MEMORY)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One Spark session for all tests of this process that need one."""
+    from millstream.spark.session import make_session
+
+    session = make_session({"spark.master": "local[2]"})
+    yield session
+    session.stop()

@@ -1,7 +1,6 @@
 """The cases marked `spark: yes`, on Spark: the same programs, the same expectations."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,6 @@ if ROOT not in sys.path:
     sys.path.append(ROOT)
 
 MARKED = [case for case in map(Case, CASES) if case.options.get("spark") == "yes"]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[object]:
-    from millstream.spark.session import make_session
-
-    session = make_session({"spark.master": "local[2]"})
-    yield session
-    session.stop()
 
 
 @pytest.mark.usefixtures("spark")

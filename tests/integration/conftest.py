@@ -1,9 +1,9 @@
-"""One Spark session for all tests of this folder that run in this process."""
+"""Environments on Spark for the tests of this folder."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,6 @@ if ROOT not in sys.path:
     sys.path.append(ROOT)
 
 MakeEnv = Callable[..., StreamExecutionEnvironment]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
-    from millstream.spark.session import make_session
-
-    session = make_session({"spark.master": "local[2]"})
-    yield session
-    session.stop()
 
 
 @pytest.fixture
