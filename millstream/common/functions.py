@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic
 
+from millstream.common.generics import ACC, T1, T2, K, T, U
+from millstream.common.compat import no_effect
+from millstream.common.metrics import MetricGroup
 from millstream.errors import UnsupportedOperation
 
 __all__ = [
@@ -43,6 +46,7 @@ class RuntimeContext:
         "_job_parameters",
         "_keyed",
         "_max_parallelism",
+        "_metrics",
         "_parallelism",
         "_task_name",
     )
@@ -58,6 +62,7 @@ class RuntimeContext:
         keyed: Any = None,
     ) -> None:
         self._keyed = keyed
+        self._metrics: MetricGroup | None = None
         self._task_name = task_name
         self._index = index
         self._parallelism = parallelism
@@ -92,6 +97,13 @@ class RuntimeContext:
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """A global job parameter, or the default."""
         return self._job_parameters.get(key, default_value)
+
+    @no_effect("metrics are kept in each subtask and shown nowhere yet")
+    def get_metrics_group(self) -> MetricGroup:
+        """The metrics of this subtask."""
+        if self._metrics is None:
+            self._metrics = MetricGroup()
+        return self._metrics
 
     def get_state(self, state_descriptor: Any) -> Any:
         """Keyed value state, for a `ValueStateDescriptor`; only of functions on a keyed stream."""
@@ -130,87 +142,87 @@ class Function(ABC):
         """Called once on each subtask's copy, after its last record."""
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[T, U]):
     """One value in, one value out."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: T) -> U:
         """The value to emit."""
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[T1, T2, U]):
     """A map over two connected streams."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: T1) -> U | None:
         """Called for each value of the first stream; None emits nothing."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: T2) -> U | None:
         """Called for each value of the second stream; None emits nothing."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[T, U]):
     """One value in, any number out."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any]:
+    def flat_map(self, value: T) -> Iterable[U]:
         """An iterable of the values to emit, often a generator."""
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[T1, T2, U]):
     """A flat map over two connected streams; either method may return None."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+    def flat_map1(self, value: T1) -> Iterable[U] | None:
         """Called for each value of the first stream."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+    def flat_map2(self, value: T2) -> Iterable[U] | None:
         """Called for each value of the second stream."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[T]):
     """Keeps the values it says yes to."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: T) -> bool:
         """True keeps the value."""
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[T]):
     """Combines two values into one of the same type."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: T, value2: T) -> T:
         """`value1` is the result so far."""
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[T, ACC, U]):
     """An incremental aggregation with an accumulator of its own type."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> ACC:
         """A new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: T, accumulator: ACC) -> ACC:
         """The accumulator with the value added."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: ACC) -> U:
         """The result that the accumulator stands for."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
         """Two accumulators as one."""
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[T, K]):
     """Takes the key out of a value; must give the same key each time it is asked."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: T) -> K:
         """The value's key."""
 
 
@@ -250,7 +262,7 @@ class TimerService(ABC):
         """Forget a timer; unknown timers are ignored."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[T, U]):
     """Full control over one stream: any number of outputs, side outputs, time to read.
 
     Yield or return values; ``yield tag, value`` with an `OutputTag` goes to that side output.
@@ -268,11 +280,11 @@ class ProcessFunction(Function):
             """The record's timestamp, or None if it has none."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: T, ctx: ProcessFunction.Context) -> Iterable[U] | None:
         """Called for each record."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[T, U]):
     """A process function with a current key, keyed state and timers."""
 
     class Context(ProcessFunction.Context):
@@ -291,8 +303,8 @@ class KeyedProcessFunction(Function):
 
     @abstractmethod
     def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: T, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[U] | None:
         """Called for each record."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:

@@ -47,7 +47,7 @@ class SessionWindowTimeGapExtractor(ABC):
 GapExtractor: TypeAlias = SessionWindowTimeGapExtractor | Callable[[Any], int]
 
 
-class _Session(MergingWindowAssigner[Any, Any]):
+class _Session(MergingWindowAssigner[Any, TimeWindow]):
     """Windows that last until nothing has come for the length of the gap."""
 
     def __init__(self, session_gap: DurationLike) -> None:
@@ -152,6 +152,11 @@ class DynamicEventTimeSessionWindows(_DynamicSession, EventTimeAssigner):
     [TimeWindow(start=100, end=105)]
     """
 
+    @staticmethod
+    def with_dynamic_gap(extractor: GapExtractor) -> DynamicEventTimeSessionWindows:
+        """The same, under PyFlink's second name for it."""
+        return DynamicEventTimeSessionWindows(extractor)
+
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
         """The session that the record would be by itself."""
         if timestamp == MIN_TIMESTAMP:
@@ -165,6 +170,11 @@ class DynamicProcessingTimeSessionWindows(_DynamicSession, ProcessingTimeAssigne
     >>> DynamicProcessingTimeSessionWindows(lambda n: n).is_event_time()
     False
     """
+
+    @staticmethod
+    def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
+        """The same, under PyFlink's second name for it."""
+        return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
         """The session that the record would be by itself."""

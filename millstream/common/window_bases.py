@@ -8,7 +8,7 @@ from millstream.common.time import DurationLike, parse_duration
 from millstream.common.trigger import Trigger
 from millstream.common.triggers import EventTimeTrigger, ProcessingTimeTrigger
 from millstream.common.window_assigner import WindowAssigner
-from millstream.common.windows import Window
+from millstream.common.windows import TimeWindow, Window
 from millstream.errors import InvalidArgument, MissingTimestamp
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class EventTimeAssigner(WindowAssigner[Any, Any]):
+class EventTimeAssigner(WindowAssigner[Any, TimeWindow]):
     """Windows of the records' own time."""
 
     def is_event_time(self) -> bool:
@@ -33,7 +33,7 @@ class EventTimeAssigner(WindowAssigner[Any, Any]):
         return EventTimeTrigger.create()
 
 
-class ProcessingTimeAssigner(WindowAssigner[Any, Any]):
+class ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
     """Windows of the time at which records are processed."""
 
     def is_event_time(self) -> bool:

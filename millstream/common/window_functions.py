@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic
 
 from millstream.common.checkpointed import KeyedStateStore
 from millstream.common.functions import Function
-from millstream.common.windows import Window
+from millstream.common.generics import W2, W
+from millstream.common.generics import K as KEY
+from millstream.common.generics import T as IN
+from millstream.common.generics import U as OUT
 
 __all__ = [
     "AllWindowFunction",
@@ -21,12 +24,6 @@ __all__ = [
     "ProcessWindowFunction",
     "WindowFunction",
 ]
-
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
-W = TypeVar("W", bound=Window)
-W2 = TypeVar("W2", bound=Window)
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):

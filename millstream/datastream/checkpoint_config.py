@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from millstream.common import options
+from millstream.common.compat import no_effect
 from millstream.common.configuration import Configuration
-from millstream.common.time import parse_duration
+from millstream.common.time import Duration, parse_duration
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.externalized_checkpoint_retention import (
     ExternalizedCheckpointRetention,
@@ -14,6 +15,8 @@ from millstream.datastream.externalized_checkpoint_retention import (
 from millstream.errors import InvalidArgument
 
 __all__ = ["CheckpointConfig"]
+
+_ALIGNED = "an epoch's border is aligned by construction"
 
 
 class CheckpointConfig:
@@ -67,14 +70,18 @@ class CheckpointConfig:
         """Milliseconds between the end of a checkpoint and the start of the next."""
         return int(options.get(self._configuration, options.CHECKPOINTING_MIN_PAUSE))
 
-    def set_min_pause_between_checkpoints(self, min_pause: Any) -> CheckpointConfig:
+    def set_min_pause_between_checkpoints(
+        self, min_pause_between_checkpoints: Any
+    ) -> CheckpointConfig:
         """Set that pause."""
-        return self._set(options.CHECKPOINTING_MIN_PAUSE.key, f"{parse_duration(min_pause)} ms")
+        pause = parse_duration(min_pause_between_checkpoints)
+        return self._set(options.CHECKPOINTING_MIN_PAUSE.key, f"{pause} ms")
 
     def get_max_concurrent_checkpoints(self) -> int:
         """Always 1 here: an epoch begins when the last one is complete."""
         return int(options.get(self._configuration, options.CHECKPOINTING_MAX_CONCURRENT))
 
+    @no_effect("an epoch begins when the last one is complete")
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Accepted for compatibility; more than one has no effect."""
         return self._set(options.CHECKPOINTING_MAX_CONCURRENT.key, str(max_concurrent_checkpoints))
@@ -83,9 +90,30 @@ class CheckpointConfig:
         """How many failed checkpoints in a row do not fail the job."""
         return int(options.get(self._configuration, options.CHECKPOINTING_TOLERABLE_FAILURES))
 
-    def set_tolerable_checkpoint_failure_number(self, number: int) -> CheckpointConfig:
+    def set_tolerable_checkpoint_failure_number(
+        self, tolerable_checkpoint_failure_number: int
+    ) -> CheckpointConfig:
         """Set that number."""
-        return self._set(options.CHECKPOINTING_TOLERABLE_FAILURES.key, str(number))
+        key = options.CHECKPOINTING_TOLERABLE_FAILURES.key
+        return self._set(key, str(tolerable_checkpoint_failure_number))
+
+    @no_effect("a checkpoint that fails is an epoch that fails, and the job restarts from the last one")
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        """True unless some failures are tolerated."""
+        return self.get_tolerable_checkpoint_failure_number() == 0
+
+    @no_effect("a checkpoint that fails is an epoch that fails, and the job restarts from the last one")
+    def set_fail_on_checkpointing_errors(
+        self, fail_on_checkpointing_errors: bool
+    ) -> CheckpointConfig:
+        """Tolerate no failure, or all."""
+        most = 0 if fail_on_checkpointing_errors else 2**31 - 1
+        return self.set_tolerable_checkpoint_failure_number(most)
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        """True if checkpoints outlive a cancelled job."""
+        none = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        return self.get_externalized_checkpoint_retention() is not none
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
         """What becomes of the checkpoints when the job is cancelled."""
@@ -94,18 +122,59 @@ class CheckpointConfig:
         )
 
     def set_externalized_checkpoint_retention(
-        self, retention: ExternalizedCheckpointRetention
+        self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         """Choose it."""
-        return self._set(options.CHECKPOINTING_RETENTION.key, retention.value)
+        return self._set(options.CHECKPOINTING_RETENTION.key, retention_mode.value)
 
+    @no_effect(_ALIGNED)
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """Stored only: an epoch's border is aligned by construction."""
         return bool(options.get(self._configuration, options.CHECKPOINTING_UNALIGNED))
 
+    @no_effect(_ALIGNED)
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
         """Accepted for compatibility; has no effect."""
         return self._set(options.CHECKPOINTING_UNALIGNED.key, str(enabled).lower())
+
+    @no_effect(_ALIGNED)
+    def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        """Accepted for compatibility; has no effect."""
+        return self.enable_unaligned_checkpoints(False)
+
+    @no_effect(_ALIGNED)
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Any) -> CheckpointConfig:
+        """Accepted for compatibility; has no effect."""
+        key = options.CHECKPOINTING_ALIGNED_TIMEOUT.key
+        return self._set(key, f"{parse_duration(alignment_timeout)} ms")
+
+    @no_effect(_ALIGNED)
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        """That time."""
+        found = int(options.get(self._configuration, options.CHECKPOINTING_ALIGNED_TIMEOUT))
+        return Duration.of_millis(found)
+
+    @no_effect(_ALIGNED)
+    def set_alignment_timeout(self, alignment_timeout: Any) -> CheckpointConfig:
+        """The older name of `set_aligned_checkpoint_timeout`."""
+        return self.set_aligned_checkpoint_timeout(alignment_timeout)
+
+    @no_effect(_ALIGNED)
+    def get_alignment_timeout(self) -> Duration:
+        """The older name of `get_aligned_checkpoint_timeout`."""
+        return self.get_aligned_checkpoint_timeout()
+
+    @no_effect(_ALIGNED)
+    def set_force_unaligned_checkpoints(
+        self, force_unaligned_checkpoints: bool = True
+    ) -> CheckpointConfig:
+        """Accepted for compatibility; has no effect."""
+        return self
+
+    @no_effect(_ALIGNED)
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """False."""
+        return False
 
     def _set(self, key: str, value: str) -> CheckpointConfig:
         self._configuration.set_string(key, value)

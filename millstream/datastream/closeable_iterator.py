@@ -5,8 +5,10 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic
 
+from millstream.common.generics import T
+from millstream.datastream.notebook import iterator_html
 from millstream.runtime.run import JobRun
 
 __all__ = ["CloseableIterator", "ResultQueue"]
@@ -49,7 +51,7 @@ class ResultQueue:
         self._closed = True
 
 
-class CloseableIterator:
+class CloseableIterator(Generic[T]):
     """Iterate over results; leaving the `with` block or calling `close` cancels the job if it still runs."""
 
     def __init__(self, run: JobRun, results: ResultQueue, limit: int | None = None) -> None:
@@ -59,10 +61,10 @@ class CloseableIterator:
         self._at_hand: Iterator[Any] = iter(())
         self._ended = False
 
-    def __iter__(self) -> CloseableIterator:
+    def __iter__(self) -> CloseableIterator[T]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T:
         if self._left is not None and self._left <= 0:
             self.close()
         while not self._ended:
@@ -73,13 +75,17 @@ class CloseableIterator:
                     raise StopIteration
                 if self._left is not None:
                     self._left -= 1
-                return record
+                found: T = record
+                return found
             self._at_hand = iter(self._results.get())
         raise StopIteration
 
-    def next(self) -> Any:
+    def next(self) -> T:
         """The next record."""
         return next(self)
+
+    def _repr_html_(self) -> str:
+        return iterator_html(self)
 
     def close(self) -> None:
         """Stop reading, and the job with it."""
@@ -88,7 +94,7 @@ class CloseableIterator:
         if not self._run.done:
             self._run.cancel()
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> CloseableIterator[T]:
         return self
 
     def __exit__(

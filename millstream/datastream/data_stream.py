@@ -6,8 +6,8 @@ until `execute`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from millstream.common.count_windows import count_windows
 from millstream.common.error_policy import as_policy
@@ -15,11 +15,13 @@ from millstream.common.execution_config import ExecutionConfig
 from millstream.common.functions import (
     FilterFunction,
     FlatMapFunction,
+    KeySelector,
     MapFunction,
     Partitioner,
     ProcessFunction,
     SinkFunction,
 )
+from millstream.common.generics import K, T, U, W
 from millstream.common.output_tag import OutputTag
 from millstream.common.sink import Sink
 from millstream.common.time import parse_duration
@@ -27,6 +29,7 @@ from millstream.common.typeinfo import TypeInformation, Types
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink, as_sink_function
+from millstream.datastream.notebook import stream_html
 from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
@@ -42,6 +45,9 @@ from millstream.graph.transformations import (
 )
 
 if TYPE_CHECKING:
+    from millstream.common.window_assigner import WindowAssigner
+    from millstream.common.windows import CountWindow
+    from millstream.datastream.iterative_stream import IterativeStream
     from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -49,10 +55,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DataStream"]
 
-Self = TypeVar("Self", bound="DataStream")
+Self = TypeVar("Self", bound="DataStream[Any]")
 
 
-class DataStream:
+class DataStream(Generic[T]):
     """A stream of records.
 
     >>> from millstream.datastream import StreamExecutionEnvironment
@@ -65,6 +71,9 @@ class DataStream:
     def __init__(self, env: StreamExecutionEnvironment, transformation: Transformation) -> None:
         self._env = env
         self._transformation = transformation
+
+    def _repr_html_(self) -> str:
+        return stream_html(self)
 
     # -- settings of the operator that makes this stream --------------------------------------------------
 
@@ -180,7 +189,9 @@ class DataStream:
         )
         return DataStream(self._env, transformation)
 
-    def map(self, func: Any, output_type: Any = None) -> DataStream:
+    def map(
+        self, func: Callable[[T], U] | MapFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """Turn each record into one.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -190,7 +201,9 @@ class DataStream:
         """
         return self._apply("Map", ops.MapOp(as_function("map", func, MapFunction)), output_type)
 
-    def flat_map(self, func: Any, output_type: Any = None) -> DataStream:
+    def flat_map(
+        self, func: Callable[[T], Iterable[U]] | FlatMapFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """Turn each record into any number of them; the function returns an iterable.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -201,7 +214,7 @@ class DataStream:
         function = as_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", ops.FlatMapOp(function), output_type)
 
-    def filter(self, func: Any) -> DataStream:
+    def filter(self, func: Callable[[T], object] | FilterFunction[T]) -> DataStream[T]:
         """Keep the records the function says yes to.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -215,7 +228,7 @@ class DataStream:
         result._transformation.output_type = self._transformation.output_type
         return result
 
-    def process(self, func: ProcessFunction, output_type: Any = None) -> DataStream:
+    def process(self, func: ProcessFunction[T, U], output_type: Any = None) -> DataStream[U]:
         """Full control: any number of outputs and side outputs per record."""
         function = as_function("process", func, ProcessFunction, plain=False)
         return self._apply("Process", ops.ProcessOp(function), output_type)
@@ -243,7 +256,15 @@ class DataStream:
             )
         return self._apply("Projection", ops.ProjectOp(field_indexes), projected)
 
-    def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream:
+    @overload
+    def key_by(
+        self, key_selector: Callable[[T], K] | KeySelector[T, K], key_type: Any = None
+    ) -> KeyedStream[K, T]: ...
+
+    @overload
+    def key_by(self, key_selector: int | str, key_type: Any = None) -> KeyedStream[Any, T]: ...
+
+    def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream[Any, T]:
         """Partition by key: a callable, a `KeySelector`, a field's name or its position.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -256,7 +277,7 @@ class DataStream:
 
         return KeyedStream(self, as_key(key_selector, key_type))
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[T]) -> DataStream[T]:
         """The records of several streams, in no particular order between them."""
         if not all(isinstance(one, DataStream) for one in streams):
             raise InvalidArgument("union takes streams", got=repr(streams))
@@ -267,6 +288,12 @@ class DataStream:
         return DataStream(
             self._env, UnionTransformation(self._env._next_id(), common, inputs=inputs)
         )
+
+    def iterate(self) -> IterativeStream:
+        """Begin a loop: `close_with` on the result feeds records back to it."""
+        from millstream.datastream.iterative_stream import IterativeStream
+
+        return IterativeStream(self._env, self._values())
 
     def connect(self, ds: Any) -> Any:
         """Two streams of different types, for one function with a method for each; or this stream and a
@@ -294,7 +321,7 @@ class DataStream:
 
         return CoGroupedStreams(self, other_stream)
 
-    def on_error(self, policy: Any) -> DataStream:
+    def on_error(self, policy: Any) -> DataStream[T]:
         """What this stream's operator does with a record that its function cannot process: an `ErrorPolicy`.
 
         >>> from millstream.common.error_policy import ErrorPolicy
@@ -329,13 +356,13 @@ class DataStream:
             msg = f"{call} was given a stream of another environment"
             raise InvalidArgument(msg, hint="read all sources of a program with the same env")
 
-    def _values(self) -> DataStream:
+    def _values(self) -> DataStream[T]:
         """The stream as sinks and unions see it."""
         return self
 
     # -- exchange strategies ----------------------------------------------------------------------------
 
-    def _partition(self, partitioning: Partitioning) -> DataStream:
+    def _partition(self, partitioning: Partitioning) -> DataStream[T]:
         return DataStream(
             self._env,
             PartitionTransformation(
@@ -346,19 +373,19 @@ class DataStream:
             ),
         )
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T]:
         """Each subtask sends to the subtask with its own number."""
         return self._partition(Partitioning(Strategy.FORWARD))
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T]:
         """Round robin over all subtasks of the next operator."""
         return self._partition(Partitioning(Strategy.REBALANCE))
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T]:
         """Round robin over a part of the subtasks of the next operator."""
         return self._partition(Partitioning(Strategy.RESCALE))
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T]:
         """A random subtask for each record; a replay makes the same choices."""
         return self._partition(Partitioning(Strategy.SHUFFLE))
 
@@ -372,7 +399,7 @@ class DataStream:
 
         return BroadcastStream(stream, *map_state_descriptors)
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[T]:
         """Everything goes to the first subtask of the next operator."""
         return self._partition(Partitioning(Strategy.GLOBAL))
 
@@ -386,7 +413,9 @@ class DataStream:
 
     # -- time and windows: their place ------------------------------------------------------------------
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(
+        self, watermark_strategy: WatermarkStrategy
+    ) -> DataStream[T]:
         """Give records timestamps and the stream watermarks, in the place of those it has.
 
         >>> from millstream.common import TimestampAssigner, WatermarkStrategy
@@ -414,19 +443,19 @@ class DataStream:
         result._transformation.output_type = self._values()._transformation.output_type
         return result
 
-    def window_all(self, window_assigner: Any) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[Any, W]) -> AllWindowedStream[T, W]:
         """Cut the whole stream into windows, in one subtask (rule 33)."""
         from millstream.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, window_assigner)
 
-    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T, CountWindow]:
         """Windows of so many records; with a slide, a new one after every so many. Only full ones fire."""
         from millstream.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, count_windows(size, slide))
 
-    def cache(self) -> DataStream:
+    def cache(self) -> DataStream[T]:
         """Keep the stream for later programs."""
         raise not_yet("cache", "run the program again, or write the stream to files and read them")
 
@@ -475,6 +504,16 @@ class DataStream:
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each record on the driver, with the subtask's number in front if there are several."""
         return DataStreamSink(self._sink("Sink: Print to Std. Out", ops.PrintOp(sink_identifier)))
+
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[T]: ...
+
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, *, limit: int
+    ) -> list[T]: ...
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from millstream.common.count_windows import count_windows
 from millstream.common.functions import (
@@ -13,6 +14,7 @@ from millstream.common.functions import (
     MapFunction,
     ReduceFunction,
 )
+from millstream.common.generics import K, T, U, W
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
@@ -25,16 +27,18 @@ from millstream.graph.transformations import OperatorTransformation, PartitionTr
 from millstream.runtime.exchange import field_getter
 
 if TYPE_CHECKING:
+    from millstream.common.window_assigner import WindowAssigner
+    from millstream.common.windows import CountWindow
     from millstream.datastream.interval_join import IntervalJoin
     from millstream.datastream.windowed_stream import WindowedStream
 
 __all__ = ["KeyedStream"]
 
 
-class KeyedStream(DataStream):
+class KeyedStream(DataStream[T], Generic[K, T]):
     """What `key_by` gives. All records with one key meet in one subtask, in the order they came in."""
 
-    def __init__(self, stream: DataStream, key: Key) -> None:
+    def __init__(self, stream: DataStream[T], key: Key) -> None:
         source = stream._values()
         env = stream.get_execution_environment()
         super().__init__(
@@ -49,33 +53,39 @@ class KeyedStream(DataStream):
         self._key = key
         self._source = source
 
-    def _values(self) -> DataStream:
+    def _values(self) -> DataStream[T]:
         # Sinks, print and union read the values where they are, without moving them (rule 41).
         return self._source
 
-    def map(self, func: Any, output_type: Any = None) -> DataStream:
+    def map(
+        self, func: Callable[[T], U] | MapFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """As on a `DataStream`, in the context of each record's key."""
         function = as_function("map", func, MapFunction)
         return self._apply("Map", ops.MapOp(function, key=self._key), output_type)
 
-    def flat_map(self, func: Any, output_type: Any = None) -> DataStream:
+    def flat_map(
+        self, func: Callable[[T], Iterable[U]] | FlatMapFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """As on a `DataStream`, in the context of each record's key."""
         function = as_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", ops.FlatMapOp(function, key=self._key), output_type)
 
-    def filter(self, func: Any) -> DataStream:
+    def filter(self, func: Callable[[T], object] | FilterFunction[T]) -> DataStream[T]:
         """As on a `DataStream`, in the context of each record's key."""
         function = as_function("filter", func, FilterFunction)
         result = self._apply("Filter", ops.FilterOp(function, key=self._key))
         result._transformation.output_type = self._transformation.output_type
         return result
 
-    def process(self, func: KeyedProcessFunction, output_type: Any = None) -> DataStream:  # type: ignore[override]
+    def process(  # type: ignore[override]
+        self, func: KeyedProcessFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """Run a `KeyedProcessFunction`."""
         function = as_function("process", func, KeyedProcessFunction, plain=False)
         return self._apply("KeyedProcess", ops.KeyedProcessOp(self._key, function), output_type)
 
-    def reduce(self, func: Any) -> DataStream:
+    def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Fold each key's records into one value, emitted after every record.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -87,19 +97,19 @@ class KeyedStream(DataStream):
         function = as_function("reduce", func, ReduceFunction)
         return self._rolled("Reduce", ops.ReduceOp(self._key, function))
 
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[T]:
         """The running sum of a field; the other fields are those of the key's first record."""
         return self._rolling("sum", position_to_sum)
 
-    def min(self, position_to_min: int | str = 0) -> DataStream:
+    def min(self, position_to_min: int | str = 0) -> DataStream[T]:
         """The smallest value of a field so far; the other fields are those of the key's first record."""
         return self._rolling("min", position_to_min)
 
-    def max(self, position_to_max: int | str = 0) -> DataStream:
+    def max(self, position_to_max: int | str = 0) -> DataStream[T]:
         """The largest value of a field so far; the other fields are those of the key's first record."""
         return self._rolling("max", position_to_max)
 
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T]:
         """The record with the smallest value of a field so far; the earlier one of equals.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -110,11 +120,11 @@ class KeyedStream(DataStream):
         """
         return self._rolling("min_by", position_to_min_by)
 
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T]:
         """The record with the largest value of a field so far; the earlier one of equals."""
         return self._rolling("max_by", position_to_max_by)
 
-    def _rolling(self, kind: str, field: int | str) -> DataStream:
+    def _rolling(self, kind: str, field: int | str) -> DataStream[T]:
         if (
             isinstance(field, bool)
             or not isinstance(field, int | str)
@@ -127,10 +137,18 @@ class KeyedStream(DataStream):
             raise InvalidArgument(f"{kind}: there is no field {field!r}", fields=", ".join(names))
         return self._rolled(kind.title().replace("_", ""), ops.RollingOp(self._key, kind, field))
 
-    def _rolled(self, name: str, operator: ops.Operator) -> DataStream:
+    def _rolled(self, name: str, operator: ops.Operator) -> DataStream[T]:
         return self._apply(name, operator, self._transformation.output_type)
 
-    def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream:
+    @overload
+    def key_by(
+        self, key_selector: Callable[[T], U] | KeySelector[T, U], key_type: Any = None
+    ) -> KeyedStream[U, T]: ...
+
+    @overload
+    def key_by(self, key_selector: int | str, key_type: Any = None) -> KeyedStream[Any, T]: ...
+
+    def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream[Any, T]:
         """Partition by another key."""
         return KeyedStream(self._source, as_key(key_selector, key_type))
 
@@ -143,14 +161,17 @@ class KeyedStream(DataStream):
         def with_key(value: Any) -> Row:
             return Row(read_key(key, value), value)
 
-        return self._source.map(with_key).execute_and_collect(job_execution_name, limit)
+        pairs = self._source.map(with_key)
+        if limit is None:
+            return pairs.execute_and_collect(job_execution_name)
+        return pairs.execute_and_collect(job_execution_name, limit=limit)
 
     def get_type(self) -> Any:
         """`ROW(key, value)` (rule 41)."""
         key_type = self._key.key_type or Types.PICKLED_BYTE_ARRAY()
         return Types.ROW([key_type, super().get_type()])
 
-    def window(self, window_assigner: Any) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[K, T, W]:
         """Cut each key's records into windows.
 
         >>> from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
@@ -173,7 +194,7 @@ class KeyedStream(DataStream):
 
         return WindowedStream(self, window_assigner)
 
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream[K, T, CountWindow]:
         """Windows of so many records of a key; with a slide, a new one after every so many. Only full ones fire.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
@@ -196,7 +217,7 @@ class KeyedStream(DataStream):
     def _operator(self, call: str) -> OperatorTransformation:
         raise not_on_keyed(call)
 
-    def _partition(self, partitioning: Partitioning) -> DataStream:
+    def _partition(self, partitioning: Partitioning) -> DataStream[T]:
         calls = {Strategy.CUSTOM: "partition_custom", Strategy.GLOBAL: "global_"}
         raise not_on_keyed(calls.get(partitioning.strategy, partitioning.strategy.value.lower()))
 

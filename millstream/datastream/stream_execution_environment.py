@@ -14,6 +14,7 @@ from millstream.common.configuration import Configuration
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.execution_mode import RuntimeExecutionMode
 from millstream.common.functions import SourceFunction
+from millstream.common.generics import T
 from millstream.common.job_client import JobClient
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
@@ -28,6 +29,7 @@ from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator, ResultQueue
 from millstream.datastream.data_stream import DataStream
+from millstream.datastream.environment_settings import AcceptedSettings
 from millstream.datastream.executor import create_run
 from millstream.datastream.program import as_type, class_given, not_yet
 from millstream.datastream.progress import progress_of
@@ -43,7 +45,7 @@ from millstream.runtime.run import JobRun
 __all__ = ["StreamExecutionEnvironment"]
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(AcceptedSettings):
     """Holds the program while it is written down, and runs it.
 
     >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
@@ -228,7 +230,7 @@ class StreamExecutionEnvironment:
         transformation.most_parallelism = most
         return DataStream(self, transformation)
 
-    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+    def from_collection(self, collection: Iterable[T], type_info: Any = None) -> DataStream[T]:
         """A stream of the elements of a collection, at parallelism 1."""
         if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
             msg = "from_collection needs a list or another collection"

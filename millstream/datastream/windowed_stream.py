@@ -7,10 +7,12 @@ one operator of it all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, overload
 
 from millstream.common.evictor import Evictor
 from millstream.common.functions import AggregateFunction, Function, ReduceFunction
+from millstream.common.generics import ACC, T2, K, T, U, W
 from millstream.common.output_tag import OutputTag
 from millstream.common.time import DurationLike, parse_duration
 from millstream.common.trigger import Trigger
@@ -35,10 +37,18 @@ if TYPE_CHECKING:
 
 __all__ = ["AllWindowedStream", "WindowedStream"]
 
-Self = TypeVar("Self", bound="_Windowed")
+Self = TypeVar("Self", bound="_Windowed[Any, Any]")
+
+AnyWindowFunction: TypeAlias = (
+    WindowFunction[T, U, Any, Any]
+    | AllWindowFunction[T, U, Any]
+    | ProcessWindowFunction[T, U, Any, Any]
+    | ProcessAllWindowFunction[T, U, Any]
+)
+"""What may be given where a window function is asked for; which of them fits, the stream says."""
 
 
-class _Windowed:
+class _Windowed(Generic[T, W]):
     """What windows per key and windows of a whole stream share."""
 
     _all_windows: ClassVar[bool]
@@ -95,9 +105,25 @@ class _Windowed:
 
     # -- functions --------------------------------------------------------------------------------------
 
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: None = None,
+        output_type: Any = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: AnyWindowFunction[T, U],
+        output_type: Any = None,
+    ) -> DataStream[U]: ...
+
     def reduce(
         self, reduce_function: Any, window_function: Any = None, output_type: Any = None
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Fold each window's records into one value of their own type, which is kept in their place.
 
         A window function gets that value as its only element, and knows the window.
@@ -108,13 +134,31 @@ class _Windowed:
             output_type = self._stream._transformation.output_type
         return self._build("reduce", reduce, function, output_type)
 
+    @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
+        aggregate_function: AggregateFunction[T, ACC, U],
+        window_function: None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[U]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, T2],
+        window_function: AnyWindowFunction[T2, U],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[U]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, Any, Any],
         window_function: Any = None,
         accumulator_type: Any = None,
         output_type: Any = None,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Fold each window's records into an accumulator, which is kept in their place.
 
         A window function gets the result as its only element, and knows the window.
@@ -124,37 +168,41 @@ class _Windowed:
         kept = as_type(accumulator_type)
         return self._build("aggregate", aggregate, function, output_type, kept)
 
-    def apply(self, window_function: Any, output_type: Any = None) -> DataStream:
+    def apply(
+        self, window_function: AnyWindowFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """Run a window function over all records of each window."""
         function = as_function("apply", window_function, self._apply_class, plain=False)
         return self._build("list", None, function, output_type)
 
-    def process(self, process_window_function: Any, output_type: Any = None) -> DataStream:
+    def process(
+        self, process_window_function: AnyWindowFunction[T, U], output_type: Any = None
+    ) -> DataStream[U]:
         """Run a process function over all records of each window; it may also ask for time and state."""
         function = as_function("process", process_window_function, self._process_class, plain=False)
         return self._build("list", None, function, output_type)
 
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[T]:
         """The sum of a field over each window; the other fields are those of the window's first record."""
         return self._field("sum", position_to_sum)
 
-    def min(self, position_to_min: int | str = 0) -> DataStream:
+    def min(self, position_to_min: int | str = 0) -> DataStream[T]:
         """The smallest value of a field in each window; the other fields are those of its first record."""
         return self._field("min", position_to_min)
 
-    def max(self, position_to_max: int | str = 0) -> DataStream:
+    def max(self, position_to_max: int | str = 0) -> DataStream[T]:
         """The largest value of a field in each window; the other fields are those of its first record."""
         return self._field("max", position_to_max)
 
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T]:
         """The record of each window with the smallest value of a field; the earlier one of equals."""
         return self._field("min_by", position_to_min_by)
 
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T]:
         """The record of each window with the largest value of a field; the earlier one of equals."""
         return self._field("max_by", position_to_max_by)
 
-    def _field(self, kind: str, field: Any) -> DataStream:
+    def _field(self, kind: str, field: Any) -> DataStream[T]:
         declared = self._stream._transformation.output_type
         name = type(self._assigner).__name__
         reduce = FieldReduce(kind, checked_field(kind, field, declared), name)
@@ -222,7 +270,7 @@ class _Windowed:
         return result.set_description(f"Window({', '.join(told)})")
 
 
-class WindowedStream(_Windowed):
+class WindowedStream(_Windowed[T, W], Generic[K, T, W]):
     """What `KeyedStream.window` gives: each key has windows of its own.
 
     >>> from millstream.datastream import StreamExecutionEnvironment
@@ -239,12 +287,12 @@ class WindowedStream(_Windowed):
     _process_class = ProcessWindowFunction
 
     def __init__(
-        self, keyed_stream: KeyedStream, window_assigner: Any, call: str = "window"
+        self, keyed_stream: KeyedStream[K, T], window_assigner: Any, call: str = "window"
     ) -> None:
         super().__init__(call, keyed_stream, window_assigner, keyed_stream._key)
 
 
-class AllWindowedStream(_Windowed):
+class AllWindowedStream(_Windowed[T, W]):
     """What `DataStream.window_all` gives: windows over all records, in one subtask.
 
     >>> from millstream.datastream import StreamExecutionEnvironment
@@ -260,7 +308,7 @@ class AllWindowedStream(_Windowed):
     _process_class = ProcessAllWindowFunction
 
     def __init__(
-        self, data_stream: DataStream, window_assigner: Any, call: str = "window_all"
+        self, data_stream: DataStream[T], window_assigner: Any, call: str = "window_all"
     ) -> None:
         together = data_stream._values().global_()
         super().__init__(call, together, window_assigner, Key(selector=_same_key))
