@@ -1,6 +1,6 @@
 """Windows of so many records: three by three, and the last four after every second record."""
 
-from typing import Iterable
+from collections.abc import Iterable
 
 from pyflink.common import Types
 from pyflink.datastream import StreamExecutionEnvironment, WindowFunction

@@ -1,6 +1,6 @@
 """Visits to a web site: the pages that a user opens with less than half a minute between them."""
 
-from typing import Iterable
+from collections.abc import Iterable
 
 from pyflink.common import Time, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner

@@ -1,6 +1,6 @@
 """Mean temperature per sensor and ten seconds, of readings that come up to five seconds late."""
 
-from typing import Iterable, Tuple
+from collections.abc import Iterable
 
 from pyflink.common import Duration, Time, Types, WatermarkStrategy
 from pyflink.common.watermark_strategy import TimestampAssigner
@@ -30,16 +30,16 @@ class EventTime(TimestampAssigner):
 
 
 class Mean(AggregateFunction):
-    def create_accumulator(self) -> Tuple[float, int]:
+    def create_accumulator(self) -> tuple[float, int]:
         return 0.0, 0
 
-    def add(self, value, accumulator: Tuple[float, int]) -> Tuple[float, int]:
+    def add(self, value, accumulator: tuple[float, int]) -> tuple[float, int]:
         return accumulator[0] + value[2], accumulator[1] + 1
 
-    def get_result(self, accumulator: Tuple[float, int]) -> float:
+    def get_result(self, accumulator: tuple[float, int]) -> float:
         return accumulator[0] / accumulator[1]
 
-    def merge(self, a: Tuple[float, int], b: Tuple[float, int]) -> Tuple[float, int]:
+    def merge(self, a: tuple[float, int], b: tuple[float, int]) -> tuple[float, int]:
         return a[0] + b[0], a[1] + b[1]
 
 

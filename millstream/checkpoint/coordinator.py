@@ -42,7 +42,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.checkpoint.manifest import Manifest, OperatorInfo, SplitTimes, StoreState
+from millstream.checkpoint.manifest import (
+    Feedback,
+    Manifest,
+    OperatorInfo,
+    SplitTimes,
+    StoreState,
+)
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import EngineError
 
@@ -90,9 +96,10 @@ class Next:
 
 @dataclass(frozen=True)
 class Planned:
-    """The epoch's ranges end at `offsets`."""
+    """The epoch's ranges end at `offsets`; of what was fed back before it, it leaves `unread` to the next one."""
 
     offsets: Offsets
+    unread: Feedback = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,7 @@ class Acknowledgement:
     registered: dict[str, dict[str, dict[str, Any]]]
     committables: dict[str, list[bytes]]
     input_ended: bool
+    feedback: Feedback = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,7 @@ class Intend:
 
     epoch: int
     offsets: Offsets
+    unread: Feedback = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -258,6 +267,7 @@ class Coordinator:
         self._kept: list[Manifest] = []
         self._next: Manifest | None = None
         self._offsets: Offsets = {}
+        self._unread: Feedback = {}
         self._folding: dict[str, str] = {}
         self._folded: dict[str, StateFile] = {}
         self._pinned: set[str] = set()
@@ -280,10 +290,10 @@ class Coordinator:
                 return self._resume(event)
             case Next():
                 return [Plan(self.epoch)]
-            case Planned(offsets=offsets):
-                self._offsets = offsets
+            case Planned(offsets=offsets, unread=unread):
+                self._offsets, self._unread = offsets, unread
                 if self._mode == "AT_MOST_ONCE":
-                    return [Intend(self.epoch, offsets)]
+                    return [Intend(self.epoch, offsets, unread)]
                 return [Run(self.epoch)]
             case Intended():
                 return [Run(self.epoch)]
@@ -344,6 +354,7 @@ class Coordinator:
                 for uid, info in operators.items()
             }
         committables: dict[str, list[bytes]] = {}
+        feedback = {uid: list(files) for uid, files in self._unread.items()}
         ended = False
         for report in reports:
             ended = ended or report.input_ended
@@ -369,6 +380,8 @@ class Coordinator:
                 )
             for uid, made in report.committables.items():
                 committables.setdefault(uid, []).extend(made)
+            for uid, files in report.feedback.items():
+                feedback.setdefault(uid, []).extend(files)
         return Manifest(
             epoch=self.epoch,
             job_id=self._layout.job_id,
@@ -379,7 +392,9 @@ class Coordinator:
             offsets=self._offsets,
             times=self.times,
             committables=committables,
-            ended=ended,
+            feedback=feedback,
+            # What the end of the input has fed back has to go round once more.
+            ended=ended and not any(feedback.values()),
             extra=self.extra,
             restored_from="" if before is None else before.restored_from,
         )

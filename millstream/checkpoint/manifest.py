@@ -11,7 +11,9 @@ MSMF 1 <crc32 of the rest>\\n
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
@@ -22,6 +24,8 @@ from millstream.checkpoint.storage import Storage
 from millstream.errors import StateDamaged, StateNotFound
 
 __all__ = [
+    "Feedback",
+    "FeedbackFile",
     "GeneratorState",
     "Manifest",
     "OperatorInfo",
@@ -87,9 +91,22 @@ SplitTimes = dict[str, dict[str, dict[str, GeneratorState]]]
 """Of each source (by uid) and split: its generators, by the uid of the operator."""
 
 
+class FeedbackFile(msgspec.Struct, frozen=True):
+    """What a subtask at the end of an iteration has fed back in one epoch."""
+
+    name: str
+    epoch: int
+    size: int
+    records: int
+
+
+Feedback = dict[str, list[FeedbackFile]]
+"""What has been fed back and not been read yet, by the uid of the iteration's source."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`stores` by "uid of the chain's head/subtask"; `offsets`, `times` and `committables` by the uid of the source or
-    sink.
+    """`stores` by "uid of the chain's head/subtask"; `offsets`, `times`, `committables` and `feedback` by the uid of
+    the source or sink.
     `ended` if nothing follows; `savepoint` if every file lies beside this one; `restored_from` is the path that the
     user has started the job from."""
 
@@ -103,6 +120,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     offsets: dict[str, dict[str, int]] = {}
     times: SplitTimes = {}
     committables: dict[str, list[bytes]] = {}
+    feedback: Feedback = {}
     ended: bool = False
     savepoint: bool = False
     extra: dict[str, Any] = {}
@@ -118,7 +136,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             if not parent.root
             for file in parent.chain
         }
-        return own | inherited
+        fed_back = {file.name for files in self.feedback.values() for file in files}
+        return own | inherited | fed_back
 
 
 def manifest_name(epoch: int) -> str:
@@ -184,16 +203,16 @@ def list_epochs(storage: Storage) -> list[int]:
 
 def check_files(storage: Storage, manifest: Manifest) -> None:
     """Every file that the manifest names is there, and as long as it was."""
+    chains: list[Sequence[StateFile | FeedbackFile]] = list(manifest.feedback.values())
     for store in manifest.stores.values():
-        chains = [(storage, store.chain)]
-        chains += [(storage, parent.chain) for parent in store.parents if not parent.root]
-        for where, chain in chains:
-            for file in chain:
-                size = where.size(file.name)
-                if size is None:
-                    raise damaged(file.name, "it is missing")
-                if size != file.size:
-                    raise damaged(file.name, f"it has {size} bytes, {file.size} were written")
+        chains.append(store.chain)
+        chains += [parent.chain for parent in store.parents if not parent.root]
+    for file in itertools.chain.from_iterable(chains):
+        size = storage.size(file.name)
+        if size is None:
+            raise damaged(file.name, "it is missing")
+        if size != file.size:
+            raise damaged(file.name, f"it has {size} bytes, {file.size} were written")
 
 
 def is_damage(error: BaseException) -> bool:

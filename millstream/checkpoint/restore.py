@@ -27,7 +27,7 @@ def check_fits(
     stateful = {
         uid: info
         for uid, info in manifest.operators.items()
-        if info.states or uid in manifest.offsets
+        if info.states or uid in manifest.offsets or manifest.feedback.get(uid)
     }
     missing = {uid: info for uid, info in stateful.items() if uid not in layout.operators}
     if missing and not allow_non_restored:
@@ -107,6 +107,7 @@ def restored_manifest(
         operators=operators_now,
         offsets={uid: one for uid, one in manifest.offsets.items() if uid in layout.operators},
         times={uid: one for uid, one in manifest.times.items() if uid in layout.operators},
+        feedback={uid: one for uid, one in manifest.feedback.items() if uid in layout.operators},
         savepoint=False,
         ended=False,
         extra={} if root else manifest.extra,

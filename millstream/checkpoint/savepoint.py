@@ -13,11 +13,13 @@ it takes the latest checkpoint.
 from __future__ import annotations
 
 import secrets
+from typing import TypeVar
 
 import msgspec
 
 from millstream.checkpoint.manifest import (
     METADATA,
+    FeedbackFile,
     Manifest,
     check_files,
     decode_manifest,
@@ -31,6 +33,8 @@ from millstream.errors import StateNotFound
 
 __all__ = ["open_checkpoint", "savepoint_path", "write_savepoint"]
 
+File = TypeVar("File", StateFile, FeedbackFile)
+
 
 def savepoint_path(folder: str, job_id: str) -> str:
     """A new name for a savepoint below a folder, as Flink writes it."""
@@ -42,7 +46,7 @@ def write_savepoint(path: str, source: Storage, manifest: Manifest) -> str:
     target = open_storage(path)
     copied: dict[tuple[str, str], str] = {}
 
-    def copy(root: str, file: StateFile) -> StateFile:
+    def copy(root: str, file: File) -> File:
         key = (root, file.name)
         if key not in copied:
             target.copy_from(open_storage(root) if root else source, file.name, file.name)
@@ -64,6 +68,9 @@ def write_savepoint(path: str, source: Storage, manifest: Manifest) -> str:
         )
         for name, store in manifest.stores.items()
     }
+    for files in manifest.feedback.values():
+        for file in files:
+            copy("", file)
     # Its sinks are committed: who starts from a savepoint starts a new job, and has nothing to commit.
     saved = msgspec.structs.replace(manifest, stores=stores, committables={}, savepoint=True)
     target.publish(METADATA, encode_manifest(saved))

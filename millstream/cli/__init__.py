@@ -1,4 +1,4 @@
-"""The command `millstream`: run a program, show its plan, check the machine.
+"""The command `millstream`: begin a project, run a program, show its plan, check the machine.
 
 Answers to Flink's `CliFrontend`, with its verbs and flags. Each verb is imported when it is called
 for, so `millstream --help` and shell completion stay quick.
@@ -16,6 +16,7 @@ __all__ = ["main"]
 
 # verb: (where its command is, the line that `--help` shows without importing it)
 _VERBS = {
+    "init": ("millstream.cli.init:init", "Write a small project to begin with."),
     "run": ("millstream.cli.run:run", "Run a program."),
     "info": ("millstream.cli.info:info", "Show the plan of a program without running it."),
     "list": ("millstream.cli.jobs:list_", "List the jobs that have checkpoints."),

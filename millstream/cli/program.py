@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -47,6 +48,7 @@ class Program:
     arguments: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     overrides: dict[str, str] = field(default_factory=dict)
+    pyflink: bool = False
 
     @property
     def name(self) -> str:
@@ -123,6 +125,8 @@ def program_options(command: Callable[..., None]) -> Callable[..., None]:
                      help="Folders, .py and .zip files to import from, separated by commas."),
         click.option("-pyreq", "--pyRequirements", "requirements", metavar="FILE",
                      callback=_not_yet, expose_value=False, help="Not supported yet."),
+        click.option("--pyflink", is_flag=True,
+                     help="The program imports pyflink; serve those imports."),
         click.option("--traceback", "traceback_wanted", is_flag=True,
                      help="Show the whole traceback of an error."),
         click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[job.py] [ARGS]..."),
@@ -165,6 +169,7 @@ def parse_program(
     module: str | None,
     files: Sequence[str],
     words: Sequence[str],
+    pyflink: bool = False,
 ) -> Program:
     """The program that the options describe, or a usage error.
 
@@ -172,7 +177,7 @@ def parse_program(
     ...     parallelism=2, settings=["a=b"], script=None, module="jobs.count", files=[], words=["x"]
     ... )
     Program(script=None, module='jobs.count', arguments=('x',), paths=(),
-        overrides={'a': 'b', 'parallelism.default': '2'})
+        overrides={'a': 'b', 'parallelism.default': '2'}, pyflink=False)
     """
     arguments = list(words)
     if script and module:
@@ -192,7 +197,7 @@ def parse_program(
         overrides["parallelism.default"] = str(parallelism)
     if paths:
         overrides["python.files"] = ",".join(str(Path(path).resolve()) for path in paths)
-    return Program(script, module, tuple(arguments), paths, overrides)
+    return Program(script, module, tuple(arguments), paths, overrides, pyflink)
 
 
 def _import_path(path: str) -> str:
@@ -218,6 +223,11 @@ def execute(program: Program) -> None:
     """Run the program to its end, as `__main__`, with the overrides in force."""
     from millstream.datastream import overrides
 
+    if program.pyflink:
+        served = import_module("millstream.pyflink")
+        served.install()
+        # Executors on other hosts do not inherit this process's variables.
+        program.overrides.setdefault(f"spark.executorEnv.{served.VARIABLE}", "1")
     overrides.set_overrides(dict(program.overrides))
     try:
         with _as_if_alone(program):

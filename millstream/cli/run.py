@@ -61,6 +61,7 @@ def run(
     \b
     millstream run -p 4 -Dpipeline.name=orders job.py --input orders.csv
     millstream run -s /savepoints/savepoint-4f2a91-77e0 job.py
+    millstream run --pyflink flink_job.py
     millstream run -pym jobs.orders -pyfs lib/,helpers.zip
     """
     if sum(map(bool, (from_savepoint, resume, fresh))) > 1:

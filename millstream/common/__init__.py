@@ -21,6 +21,7 @@ from millstream.common.serialization import (
     SerializationSchema,
     SimpleStringSchema,
 )
+from millstream.common.serializer import TypeSerializer
 from millstream.common.time import Duration, Instant, Time
 from millstream.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation, Types
 from millstream.common.types import Row, RowKind
@@ -54,6 +55,7 @@ __all__ = [
     "Time",
     "TimestampAssigner",
     "TypeInformation",
+    "TypeSerializer",
     "Types",
     "WatermarkStrategy",
 ]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.common import options
+from millstream.common.compat import no_effect
 from millstream.common.configuration import Configuration, to_text
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import ConfigurationError, InvalidArgument
@@ -18,6 +19,13 @@ from millstream.errors import ConfigurationError, InvalidArgument
 __all__ = ["ExecutionConfig"]
 
 _MOST_PARALLELISM = 1 << 15
+
+# Why a setting is only kept.
+_NOT_MEASURED = "latency is not tracked by markers"
+_CANCELLED_BY_SPARK = "Spark ends the tasks of a cancelled job"
+_CLOSURES = "Python closures need no cleaning"
+_NO_COPIES = "chained operators always hand records on without a copy"
+_COMPRESSED = "state files have one format"
 
 
 class ExecutionConfig:
@@ -105,6 +113,7 @@ class ExecutionConfig:
         """
         return self._set_duration(options.AUTO_WATERMARK_INTERVAL.key, interval)
 
+    @no_effect(_NOT_MEASURED)
     def get_latency_tracking_interval(self) -> int:
         """How often latency is measured, in milliseconds.
 
@@ -113,10 +122,12 @@ class ExecutionConfig:
         """
         return options.get(self._configuration, options.LATENCY_INTERVAL)
 
+    @no_effect(_NOT_MEASURED)
     def set_latency_tracking_interval(self, interval: DurationLike) -> ExecutionConfig:
         """Set how often latency is measured; 0 means never."""
         return self._set_duration(options.LATENCY_INTERVAL.key, interval)
 
+    @no_effect(_CANCELLED_BY_SPARK)
     def get_task_cancellation_interval(self) -> int:
         """How long to wait before a task is told again to end, in milliseconds.
 
@@ -125,10 +136,12 @@ class ExecutionConfig:
         """
         return options.get(self._configuration, options.TASK_CANCELLATION_INTERVAL)
 
+    @no_effect(_CANCELLED_BY_SPARK)
     def set_task_cancellation_interval(self, interval: DurationLike) -> ExecutionConfig:
         """Set how long to wait before a task is told again to end."""
         return self._set_duration(options.TASK_CANCELLATION_INTERVAL.key, interval)
 
+    @no_effect(_CANCELLED_BY_SPARK)
     def get_task_cancellation_timeout(self) -> int:
         """How long a task may take to end, in milliseconds.
 
@@ -137,6 +150,7 @@ class ExecutionConfig:
         """
         return options.get(self._configuration, options.TASK_CANCELLATION_TIMEOUT)
 
+    @no_effect(_CANCELLED_BY_SPARK)
     def set_task_cancellation_timeout(self, timeout: DurationLike) -> ExecutionConfig:
         """Set how long a task may take to end; 0 waits for ever."""
         return self._set_duration(options.TASK_CANCELLATION_TIMEOUT.key, timeout)
@@ -161,16 +175,19 @@ class ExecutionConfig:
         self._configuration.set_string(options.GLOBAL_JOB_PARAMETERS.key, text)
         return self
 
+    @no_effect(_CLOSURES)
     def enable_closure_cleaner(self) -> ExecutionConfig:
         """Accepted; Python closures need no cleaning."""
         self._configuration.set_string(options.CLOSURE_CLEANER.key, "RECURSIVE")
         return self
 
+    @no_effect(_CLOSURES)
     def disable_closure_cleaner(self) -> ExecutionConfig:
         """Accepted; Python closures need no cleaning."""
         self._configuration.set_string(options.CLOSURE_CLEANER.key, "NONE")
         return self
 
+    @no_effect(_CLOSURES)
     def is_closure_cleaner_enabled(self) -> bool:
         """Whether it was left on.
 
@@ -195,14 +212,17 @@ class ExecutionConfig:
         """
         return options.get(self._configuration, options.AUTO_GENERATE_UIDS)
 
+    @no_effect(_NO_COPIES)
     def enable_object_reuse(self) -> ExecutionConfig:
         """Accepted; chained operators always hand records on without a copy."""
         return self._set_boolean(options.OBJECT_REUSE.key, True)
 
+    @no_effect(_NO_COPIES)
     def disable_object_reuse(self) -> ExecutionConfig:
         """Accepted; chained operators always hand records on without a copy."""
         return self._set_boolean(options.OBJECT_REUSE.key, False)
 
+    @no_effect(_NO_COPIES)
     def is_object_reuse_enabled(self) -> bool:
         """Whether it was switched on.
 
@@ -211,6 +231,7 @@ class ExecutionConfig:
         """
         return options.get(self._configuration, options.OBJECT_REUSE)
 
+    @no_effect(_COMPRESSED)
     def is_use_snapshot_compression(self) -> bool:
         """Whether snapshots of keyed state are compressed.
 
@@ -219,6 +240,7 @@ class ExecutionConfig:
         """
         return options.get(self._configuration, options.SNAPSHOT_COMPRESSION)
 
+    @no_effect(_COMPRESSED)
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
         """Set whether snapshots of keyed state are compressed."""
         return self._set_boolean(options.SNAPSHOT_COMPRESSION.key, use_snapshot_compression)

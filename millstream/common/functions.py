@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic
 
-from millstream.common.generics import ACC, T1, T2, K, T, U
 from millstream.common.compat import no_effect
+from millstream.common.generics import ACC, T1, T2, K, T, U
 from millstream.common.metrics import MetricGroup
 from millstream.errors import UnsupportedOperation
 
@@ -302,9 +302,7 @@ class KeyedProcessFunction(Function, Generic[T, U]):
             """Event time or processing time."""
 
     @abstractmethod
-    def process_element(
-        self, value: T, ctx: KeyedProcessFunction.Context
-    ) -> Iterable[U] | None:
+    def process_element(self, value: T, ctx: KeyedProcessFunction.Context) -> Iterable[U] | None:
         """Called for each record."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:

@@ -8,6 +8,7 @@ from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
 from millstream.common.job_status import JobStatus
+from millstream.common.notebook import job_client
 
 __all__ = ["JobClient", "RunningJob"]
 
@@ -34,6 +35,9 @@ class JobClient:
         self._job_id = JobID(job_id)
         self._name = name
         self._run = run
+
+    def _repr_html_(self) -> str:
+        return job_client(self)
 
     def get_job_id(self) -> JobID:
         """The job's id, 32 hex digits."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.common.job_id import JobID
+from millstream.common.notebook import job_result
 
 __all__ = ["JobExecutionResult"]
 
@@ -88,3 +89,6 @@ class JobExecutionResult:
 
     def __str__(self) -> str:
         return self.to_string()
+
+    def _repr_html_(self) -> str:
+        return job_result(self)

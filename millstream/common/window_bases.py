@@ -8,7 +8,7 @@ from millstream.common.time import DurationLike, parse_duration
 from millstream.common.trigger import Trigger
 from millstream.common.triggers import EventTimeTrigger, ProcessingTimeTrigger
 from millstream.common.window_assigner import WindowAssigner
-from millstream.common.windows import TimeWindow, Window
+from millstream.common.windows import TimeWindow
 from millstream.errors import InvalidArgument, MissingTimestamp
 
 __all__ = [
@@ -45,7 +45,7 @@ class ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
         return ProcessingTimeTrigger.create()
 
 
-def positive_length(owner: WindowAssigner[Any, Window], what: str, value: DurationLike) -> int:
+def positive_length(owner: WindowAssigner[Any, Any], what: str, value: DurationLike) -> int:
     """A size, slide or gap in milliseconds; more than 0."""
     millis = parse_duration(value)
     if millis <= 0:
@@ -54,7 +54,7 @@ def positive_length(owner: WindowAssigner[Any, Window], what: str, value: Durati
     return millis
 
 
-def small_offset(owner: WindowAssigner[Any, Window], value: DurationLike | None, step: int) -> int:
+def small_offset(owner: WindowAssigner[Any, Any], value: DurationLike | None, step: int) -> int:
     """An offset in milliseconds; less than `step`, the time from one window to the next."""
     millis = 0 if value is None else parse_duration(value)
     if abs(millis) >= step:
@@ -67,7 +67,7 @@ def small_offset(owner: WindowAssigner[Any, Window], value: DurationLike | None,
     return millis
 
 
-def positive_number(owner: WindowAssigner[Any, Window], what: str, value: int) -> int:
+def positive_number(owner: WindowAssigner[Any, Any], what: str, value: int) -> int:
     """A number of records; 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         msg = f"{what} of {type(owner).__name__} must be a number of records of 1 or more"

@@ -6,9 +6,13 @@ assigner (`window_assigner.py`), when a window's result is due by a trigger (`tr
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from typing import Any, TypeAlias
+
+from millstream.common.serializer import TypeSerializer
 
 __all__ = [
     "MAX_TIMESTAMP",
@@ -194,20 +198,50 @@ class GlobalWindow(Window):
         return "GlobalWindow"
 
 
-class _WindowSerializer:
-    """Nothing: windows travel as they are. Programs written for PyFlink return one from `get_window_serializer`."""
+# Programs written for PyFlink return one of these from `get_window_serializer`; windows here travel as they are.
 
 
-class TimeWindowSerializer(_WindowSerializer):
-    """PyFlink's name, for `TimeWindow`."""
+class TimeWindowSerializer(TypeSerializer[TimeWindow]):
+    """Start and end, 8 bytes each.
+
+    >>> stream = BytesIO()
+    >>> TimeWindowSerializer().serialize(TimeWindow(-1, 5), stream)
+    >>> TimeWindowSerializer().deserialize(BytesIO(stream.getvalue()))
+    TimeWindow(start=-1, end=5)
+    """
+
+    def serialize(self, element: TimeWindow, stream: BytesIO) -> None:
+        """Write a window."""
+        stream.write(struct.pack(">qq", element.start, element.end))
+
+    def deserialize(self, stream: BytesIO) -> TimeWindow:
+        """Read a window."""
+        return TimeWindow(*struct.unpack(">qq", stream.read(16)))
 
 
-class CountWindowSerializer(_WindowSerializer):
-    """PyFlink's name, for `CountWindow`."""
+class CountWindowSerializer(TypeSerializer[CountWindow]):
+    """The number, 8 bytes."""
+
+    def serialize(self, element: CountWindow, stream: BytesIO) -> None:
+        """Write a window."""
+        stream.write(struct.pack(">q", element.id))
+
+    def deserialize(self, stream: BytesIO) -> CountWindow:
+        """Read a window."""
+        return CountWindow(*struct.unpack(">q", stream.read(8)))
 
 
-class GlobalWindowSerializer(_WindowSerializer):
-    """PyFlink's name, for `GlobalWindow`."""
+class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
+    """One byte: there is only one such window."""
+
+    def serialize(self, element: GlobalWindow, stream: BytesIO) -> None:
+        """Write the window."""
+        stream.write(b"\0")
+
+    def deserialize(self, stream: BytesIO) -> GlobalWindow:
+        """Read the window."""
+        stream.read(1)
+        return GlobalWindow.get()
 
 
 _GLOBAL = GlobalWindow()

@@ -47,19 +47,38 @@ from millstream.common.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from millstream.common.windows import Window
+from millstream.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
 from millstream.datastream.async_data_stream import AsyncDataStream
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
+from millstream.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    CustomCheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.connected_streams import ConnectedStreams
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.data_stream_sink import DataStreamSink
+from millstream.datastream.externalized_checkpoint_retention import (
+    ExternalizedCheckpointRetention,
+)
 from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
 from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
+from millstream.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
+from millstream.datastream.state_backend import (
+    CustomStateBackend,
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    PredefinedOptions,
+    StateBackend,
+)
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
+from millstream.datastream.time_domain import TimeDomain
+from millstream.datastream.timerservice import TimerService
 from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
 
 __all__ = [
@@ -74,6 +93,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
@@ -83,14 +103,23 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "CountWindow",
+    "CustomCheckpointStorage",
+    "CustomStateBackend",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "GlobalWindow",
+    "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
+    "JobManagerCheckpointStorage",
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
@@ -99,9 +128,11 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
+    "MemorySize",
     "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -110,8 +141,13 @@ __all__ = [
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SinkFunction",
+    "SlotSharingGroup",
     "SourceFunction",
+    "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimeWindow",
+    "TimerService",
     "Trigger",
     "TriggerResult",
     "Window",

@@ -95,4 +95,6 @@ class AcceptedSettings:
     def create_input(self, input_format: Any, type_info: Any = None) -> Any:
         """A source written in Java."""
         msg = "create_input reads a Java InputFormat, and no Java library is used here"
-        raise UnsupportedOperation(msg, hint="use from_source with a FileSource or a Source of yours")
+        raise UnsupportedOperation(
+            msg, hint="use from_source with a FileSource or a Source of yours"
+        )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.graph.job_graph import JobGraph, JobVertex
-from millstream.graph.operators import FrameSourceOp
+from millstream.graph.operators import FeedbackSourceOp, FrameSourceOp
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.stream_graph import StreamEdge
 from millstream.graph.time import TimeFlow, time_flow
@@ -164,7 +164,9 @@ def _edge(
         buffer_timeout=source.buffer_timeout,
         tag_type=edge.tag_type,
         stamped=flow.carries_stamps(edge.source, edge.target),
-        watermarked=flow.carries_watermarks(edge.target),
+        # A loop never holds event time back.
+        watermarked=flow.carries_watermarks(edge.target)
+        and not isinstance(source.operator, FeedbackSourceOp),
         from_splits=sender.is_source,
         from_frame=isinstance(sender.head.operator, FrameSourceOp),
         source_uid=source.uid,

@@ -16,11 +16,14 @@ from millstream.common.watermark_strategy import WatermarkStrategy
 
 __all__ = [
     "AssignOp",
+    "AsyncOp",
     "BroadcastProcessOp",
     "CoFlatMapOp",
     "CoMapOp",
     "CoProcessOp",
     "CollectOp",
+    "FeedbackOp",
+    "FeedbackSourceOp",
     "FilterOp",
     "FlatMapOp",
     "FrameSourceOp",
@@ -83,6 +86,11 @@ class SourceOp(Operator):
 
     source: Source
     strategy: WatermarkStrategy | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FeedbackSourceOp(SourceOp):
+    """The beginning of a loop: reads what was fed back in the epoch before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +244,13 @@ class SinkOp(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class FeedbackOp(Operator):
+    """The end of a loop: feeds records back to its beginning, the node `head`."""
+
+    head: int
+
+
+@dataclass(frozen=True, eq=False)
 class PrintOp(Operator):
     """Formats records as lines that the driver prints."""
 
@@ -316,3 +331,18 @@ class IntervalJoinOp(Operator):
     @property
     def keys(self) -> tuple[Key, ...]:
         return self.input_keys
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncOp(Operator):
+    """An `AsyncFunction`, with results in the order of the records or as they come."""
+
+    function: Any
+    ordered: bool
+    timeout_ms: int
+    """For all attempts of a record together."""
+
+    capacity: int
+    """The most requests that a subtask has under way."""
+
+    retry: Any

@@ -15,6 +15,7 @@ from millstream.errors import EmptyProgramError, InvalidArgument
 from millstream.graph.operators import AssignOp, Operator
 from millstream.graph.partitioning import FORWARD, REBALANCE, Partitioning, Strategy
 from millstream.graph.transformations import (
+    IterationTransformation,
     OperatorTransformation,
     PartitionTransformation,
     SideOutputTransformation,
@@ -112,8 +113,21 @@ def _reachable(sinks: Sequence[OperatorTransformation]) -> list[OperatorTransfor
         if one.id in seen:
             continue
         seen[one.id] = one
+        if isinstance(one, IterationTransformation):
+            stack.append(_tail(one))
         stack.extend(out.operator for inp in one.inputs for out in _outputs(inp))
     return [seen[i] for i in sorted(seen)]
+
+
+def _tail(head: IterationTransformation) -> OperatorTransformation:
+    if head.tail is None:
+        msg = "an iteration is not closed: nothing is ever fed back"
+        raise InvalidArgument(
+            msg,
+            declared_at=head.declared_at,
+            hint="call close_with() on the stream that iterate() gave, with the records to feed back",
+        )
+    return head.tail
 
 
 def build_stream_graph(

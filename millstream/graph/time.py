@@ -48,31 +48,38 @@ class TimeFlow:
 
 def time_flow(nodes: Iterable[StreamNode], edges: Iterable[StreamEdge]) -> TimeFlow:
     """Follow timestamps down and the need for them up."""
-    # Ids grow along every edge.
-    ordered = sorted(nodes, key=lambda node: node.id)
-    above: dict[int, list[int]] = {node.id: [] for node in ordered}
-    below: dict[int, list[int]] = {node.id: [] for node in ordered}
+    every = list(nodes)
+    above: dict[int, list[int]] = {node.id: [] for node in every}
+    below: dict[int, list[int]] = {node.id: [] for node in every}
+
+    def connect(source: int, target: int) -> None:
+        above[target].append(source)
+        below[source].append(target)
+
     for edge in edges:
-        above[edge.target].append(edge.source)
-        below[edge.source].append(edge.target)
-    stamped: set[int] = set()
-    for node in ordered:
-        if _stamps(node.operator) or any(one in stamped for one in above[node.id]):
-            stamped.add(node.id)
-    stamps_wanted = _wanted(ordered, below, _LOOKS_AT_TIMESTAMPS)
-    watermarks = any(_makes_watermarks(node.operator) for node in ordered)
-    watermarks_wanted = _wanted(ordered, below, _LOOKS_AT_WATERMARKS) if watermarks else set()
-    return TimeFlow(frozenset(stamped), frozenset(stamps_wanted), frozenset(watermarks_wanted))
+        connect(edge.source, edge.target)
+    watermarks = any(_makes_watermarks(node.operator) for node in every)
+    need_watermarks = (n.id for n in every if isinstance(n.operator, _LOOKS_AT_WATERMARKS))
+    watermarks_wanted = _reached(need_watermarks, above) if watermarks else frozenset()
+    for node in every:
+        # Timestamps go round a loop; watermarks do not.
+        if isinstance(node.operator, ops.FeedbackOp):
+            connect(node.id, node.operator.head)
+    stamped = _reached((n.id for n in every if _stamps(n.operator)), below)
+    need_stamps = (n.id for n in every if isinstance(n.operator, _LOOKS_AT_TIMESTAMPS))
+    return TimeFlow(stamped, _reached(need_stamps, above), watermarks_wanted)
 
 
-def _wanted(
-    ordered: list[StreamNode], below: dict[int, list[int]], looking: tuple[type, ...]
-) -> set[int]:
-    wanted: set[int] = set()
-    for node in reversed(ordered):
-        if isinstance(node.operator, looking) or any(one in wanted for one in below[node.id]):
-            wanted.add(node.id)
-    return wanted
+def _reached(starts: Iterable[int], neighbours: dict[int, list[int]]) -> frozenset[int]:
+    """The nodes and all that can be reached from them."""
+    found: set[int] = set()
+    pending = list(starts)
+    while pending:
+        at = pending.pop()
+        if at not in found:
+            found.add(at)
+            pending.extend(neighbours[at])
+    return frozenset(found)
 
 
 def _stamps(operator: ops.Operator) -> bool:

@@ -16,6 +16,7 @@ from millstream.graph.partitioning import Partitioning
 
 __all__ = [
     "ChainingStrategy",
+    "IterationTransformation",
     "OperatorTransformation",
     "PartitionTransformation",
     "SideOutputTransformation",
@@ -109,3 +110,10 @@ class OperatorTransformation(Transformation):
     declared_at: SourceLine | None = None
     is_sink: bool = False
     error_policy: Any = None
+
+
+@dataclass(eq=False)
+class IterationTransformation(OperatorTransformation):
+    """The beginning of a loop; `tail` is its end, once the program has closed it."""
+
+    tail: OperatorTransformation | None = None

@@ -166,6 +166,9 @@ class ChainBuilder:
         self.readers: list[tuple[int, Any]] = []
         self.timers: list[tuple[StreamNode, InternalTimers]] = []
         self.late: dict[int, Any] = {}
+        # Of operators with work under way, from the head down: a turn for it, and the wait for all of it.
+        self.polls: list[Callable[[int], None]] = []
+        self.settles: list[Callable[[int], None]] = []
         # Functions of the generated code that others call: by name, what takes them once they are there.
         self.entries: dict[str, Callable[[Callable[..., None]], None]] = {}
         self._above = {inner.target: inner.source for inner in vertex.inner}
@@ -279,6 +282,15 @@ class ChainBuilder:
                 return self.stages[at]
             at = self._above.get(at)
         return None
+
+    def nodes_above(self, node: StreamNode) -> list[StreamNode]:
+        """The operators of the chain that a node's records have come through."""
+        found: list[StreamNode] = []
+        at = self._above.get(node.id)
+        while at is not None:
+            found.append(self.nodes[at])
+            at = self._above.get(at)
+        return found
 
     def edges_of(self, node: StreamNode) -> list[Edge]:
         """The edges that leave a node."""

@@ -46,6 +46,8 @@ class ChainTime:
         self._timers: list[InternalTimers] = [timers for _, timers in builder.timers]
         self._ticks = [in_operator(node, timers.tick) for node, timers in builder.timers]
         self._readers = builder.readers
+        self._polls = builder.polls
+        self._settles = builder.settles
         self._edges = {edge.id: edge for edge in inputs}
         self._marked: list[EdgeWriter] = [
             builder.writers[edge.id] for edge in builder.edges if edge.watermarked
@@ -161,9 +163,16 @@ class ChainTime:
         self._follow(valve)
 
     def periodic(self) -> None:
-        """Ask the generators."""
+        """Ask the generators; let go on what is under way."""
+        for poll in self._polls:
+            poll(self.watermark)
         for stage in self._asked:
             stage.periodic()
+
+    def settle(self) -> None:
+        """Wait for what is under way: what comes next is of another split or another epoch."""
+        for settle in self._settles:
+            settle(self.watermark)
 
     def probe(self) -> int | None:
         """Look whether streams have become idle; when to look again."""
@@ -231,6 +240,7 @@ class ChainTime:
 
     def end_split(self, *, finished: bool, over: bool) -> dict[str, GeneratorState]:
         """A split's range is read."""
+        self.settle()
         self.periodic()
         if finished:
             for stage in self.stages.values():

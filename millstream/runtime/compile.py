@@ -17,6 +17,7 @@ from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.graph.time import uses_timers
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
+from millstream.runtime.async_io import compile_async
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.contexts import (
     BroadcastSideContext,
@@ -26,6 +27,7 @@ from millstream.runtime.contexts import (
     ReadOnlySideContext,
 )
 from millstream.runtime.exchange import emit_current_key
+from millstream.runtime.feedback import FeedbackWriter
 from millstream.runtime.inline import timestamp_subscript_of
 from millstream.runtime.joining import compile_interval_join, compile_window_join
 from millstream.runtime.keyed_state import KeyContext
@@ -50,7 +52,7 @@ def compile_operator(builder: ChainBuilder, node: StreamNode, variable: str, ind
         _COMPILERS[type(node.operator)](builder, node, node.operator, variable, index)
 
     policy = node.error_policy
-    if policy is None or policy.kind == "fail":
+    if policy is None or policy.kind == "fail" or isinstance(node.operator, ops.AsyncOp):
         own()
     else:
         compile_guarded(builder, node, policy, variable, own)
@@ -126,6 +128,10 @@ def _emit_result(b: ChainBuilder, node: StreamNode, out: str) -> None:
                 b.emit(node, side, tag_id)
     with code.block("else:"):
         b.emit(node, out)
+
+
+def _async(b: ChainBuilder, node: StreamNode, op: ops.AsyncOp, v: str, index: int) -> None:
+    compile_async(b, node, op, v, _emit_result)
 
 
 def _window(b: ChainBuilder, node: StreamNode, op: ops.WindowOp, v: str, index: int) -> None:
@@ -400,6 +406,13 @@ def _sink(b: ChainBuilder, node: StreamNode, op: ops.SinkOp, v: str, index: int)
     b.code.line(f"{b.code.bind(hook, 'sink')}.write({v})")
 
 
+def _feedback(b: ChainBuilder, node: StreamNode, op: ops.FeedbackOp, v: str, index: int) -> None:
+    writer = b.sink_hooks.setdefault(
+        node.id, FeedbackWriter(b.store.storage, node.uid, stamped=b.stamped)
+    )
+    b.code.line(f"{b.code.bind(writer.write, 'feed_back')}({v}, {b.stamp()})")
+
+
 def _print(b: ChainBuilder, node: StreamNode, op: ops.PrintOp, v: str, index: int) -> None:
     number = f"{b.subtask + 1}" if node.parallelism > 1 else ""
     prefix = ":".join(part for part in (op.identifier or "", number) if part)
@@ -417,6 +430,7 @@ def _collect(b: ChainBuilder, node: StreamNode, op: ops.CollectOp, v: str, index
 
 _COMPILERS: dict[type, Callable[..., None]] = {
     ops.AssignOp: _assign,
+    ops.AsyncOp: _async,
     ops.MapOp: _map,
     ops.ProjectOp: _project,
     ops.FlatMapOp: _flat_map,
@@ -435,6 +449,7 @@ _COMPILERS: dict[type, Callable[..., None]] = {
     ops.BroadcastProcessOp: _broadcast_process,
     ops.SinkFunctionOp: _sink_function,
     ops.SinkOp: _sink,
+    ops.FeedbackOp: _feedback,
     ops.PrintOp: _print,
     ops.CollectOp: _collect,
 }

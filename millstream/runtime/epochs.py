@@ -16,11 +16,12 @@ from enum import Enum
 from typing import Any
 
 from millstream.checkpoint import coordinator as c
-from millstream.checkpoint.manifest import Manifest, write_manifest
+from millstream.checkpoint.manifest import Feedback, Manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import JobLocked, StateError
 from millstream.runtime.control import TaskReport
 from millstream.runtime.failpoints import reached
+from millstream.runtime.feedback import fed_back_to
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.job_folder import JobFolder
 from millstream.runtime.metrics import JobMetrics
@@ -72,6 +73,7 @@ class EpochDriver:
         self._work: Sequence[SubtaskRanges] = ()
         self._rows: list[EpochRow] = []
         self._nodes = {node.uid: node for node in job.graph.nodes.values()}
+        self._apart = fed_back_to(job.graph)
         self._restoring = False
         self._draining = False
         self.ended = False
@@ -98,7 +100,8 @@ class EpochDriver:
         self._draining = False
         manifest = start.manifest
         self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
-        self.planner.rewind(self._after_intent(manifest), manifest.times if manifest else None)
+        offsets, feedback = self._after_intent(manifest)
+        self.planner.rewind(offsets, manifest.times if manifest else None, feedback)
         self.ended = start.finished or (manifest is not None and manifest.ended)
         self.extra = {} if manifest is None else manifest.extra
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
@@ -112,12 +115,21 @@ class EpochDriver:
             restored=start.restored,
         )
 
-    def _after_intent(self, manifest: Manifest | None) -> c.Offsets | None:
-        """At-most-once: what was about to be read when the driver was lost is not read again."""
-        offsets, since = (None, 0) if manifest is None else (manifest.offsets, manifest.epoch)
+    def _after_intent(self, manifest: Manifest | None) -> tuple[c.Offsets | None, Feedback]:
+        """Where to go on. At-most-once: what was about to be read when the driver was lost is not read again."""
+        after: tuple[c.Offsets | None, Feedback] = (None, {})
+        if manifest is not None:
+            after = manifest.offsets, manifest.feedback
         if self._job.settings.mode != "AT_MOST_ONCE":
-            return offsets
-        return self.savepoints.read_intent(since) or offsets
+            return after
+        intent = self.savepoints.read_intent(0 if manifest is None else manifest.epoch)
+        if intent is None:
+            return after
+        kept = {
+            uid: [f for f in files if f.epoch >= intent.epoch or f in intent.unread.get(uid, ())]
+            for uid, files in after[1].items()
+        }
+        return intent.offsets, kept
 
     def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
         """One epoch, steps 1 to 8 of the coordinator; `extra` goes into its manifest."""
@@ -160,9 +172,9 @@ class EpochDriver:
         match command:
             case c.Plan():
                 return self._plan()
-            case c.Intend(epoch=epoch, offsets=offsets):
+            case c.Intend(epoch=epoch, offsets=offsets, unread=unread):
                 self.folder.check_lease()
-                self.savepoints.write_intent(epoch, offsets)
+                self.savepoints.write_intent(epoch, offsets, unread)
                 return c.Intended()
             case c.Run(epoch=epoch):
                 return self._run(epoch, run)
@@ -187,7 +199,9 @@ class EpochDriver:
                 for row in self._rows:
                     self.outputs.deliver(row)
                 self._rows = []
-                self.planner.done()
+                assert self._coordinator is not None
+                assert self._coordinator.manifest is not None
+                self.planner.done(self._coordinator.manifest.feedback)
                 return c.Delivered()
             case c.Remove(epochs=epochs, files=files):
                 reached("cleaning up")
@@ -215,13 +229,14 @@ class EpochDriver:
             if work is None:
                 return None
             self._work = work
-        return c.Planned(self.planner.end_offsets())
+        return c.Planned(self.planner.end_offsets(), self.planner.unread())
 
     def _run(self, epoch: int, run: RunTasks) -> c.Ran:
         reached("source read")
         ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
         self._rows = [row for row in ordered if row.edge != REPORT]
+        made = [self._apart(report.committables) for report in reports]
         acknowledgements = [
             c.Acknowledgement(
                 level=report.level,
@@ -229,10 +244,11 @@ class EpochDriver:
                 attempt=report.attempt,
                 stores=report.stores,
                 registered=report.registered,
-                committables=report.committables,
+                committables=committables,
                 input_ended=report.input_ended and not self._draining,
+                feedback=feedback,
             )
-            for report in reports
+            for report, (committables, feedback) in zip(reports, made, strict=True)
         ]
         assert self._coordinator is not None
         self._coordinator.times = self.planner.took(reports)

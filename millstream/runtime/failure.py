@@ -23,6 +23,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.graph.operators import (
+    FeedbackOp,
     FlatMapOp,
     MapOp,
     Operator,
@@ -37,8 +38,17 @@ from millstream.runtime.chain_time import IN_OPERATOR
 from millstream.runtime.code import Location
 from millstream.runtime.text import shorten
 
-__all__ = ["explain", "explain_call", "explain_decoding", "explain_source", "user_line"]
+__all__ = [
+    "explain",
+    "explain_call",
+    "explain_decoding",
+    "explain_source",
+    "told",
+    "user_line",
+    "user_traceback",
+]
 
+_SINKS = (SinkFunctionOp, SinkOp, FeedbackOp)
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
@@ -47,8 +57,9 @@ def explain(
 ) -> MillstreamError:
     """The error for an exception that left a chain. `position` may hold `{index}`, the record's number."""
     found = _generated_frame(error.__traceback__, chain.module.code.co_filename)
+    where = position.replace("{index}", "?" if remaining is None else str(remaining))
     if isinstance(found, _InOperator):
-        return _of_operator(error, chain.nodes[found.node], found.below, position)
+        return _of_operator(error, chain.nodes[found.node], found.below, where)
     if found is None:
         return error if isinstance(error, MillstreamError) else _unlocated(error, chain)
     frame, line, below = found
@@ -57,7 +68,6 @@ def explain(
         return _unlocated(error, chain)
     node = chain.nodes[location.node]
     record = frame.f_locals.get(location.variable, "<not kept>")
-    where = position.replace("{index}", "?" if remaining is None else str(remaining))
     if (
         isinstance(node.operator, RollingOp)
         and location.role == "run"
@@ -72,7 +82,7 @@ def explain(
         if error.__cause__ is not None:
             facts.setdefault("line", user_line(error.__cause__.__traceback__))
         facts["declared_at"] = location.declared_at or node.declared_at
-        facts["position"] = where
+        facts.setdefault("position", where)
         hint = error.hint
         if facts.get("value") == facts["record"]:
             del facts["value"]
@@ -91,12 +101,12 @@ def explain_call(error: Exception, node: StreamNode, call: str) -> MillstreamErr
     if isinstance(error, MillstreamError):
         facts |= {"declared_at": node.declared_at, **error.evidence}
         return type(error)(error.what, hint=error.hint, **facts)
-    kind = SinkError if isinstance(node.operator, SinkFunctionOp | SinkOp) else UserFunctionError
+    kind = SinkError if isinstance(node.operator, _SINKS) else UserFunctionError
     return kind(
         f"{call} of '{node.name}' raised {told(error)}",
         **facts,
         declared_at=node.declared_at,
-        traceback=_user_traceback(error, below),
+        traceback=user_traceback(error, below),
     )
 
 
@@ -122,7 +132,7 @@ def explain_source(error: Exception, node: StreamNode, position: str) -> Millstr
         line=user_line(below),
         position=position,
         declared_at=node.declared_at,
-        traceback=_user_traceback(error, below),
+        traceback=user_traceback(error, below),
     )
 
 
@@ -140,7 +150,7 @@ def _by_role(
         "record": record,
         "position": position,
         "declared_at": location.declared_at or node.declared_at,
-        "traceback": _user_traceback(error, below),
+        "traceback": user_traceback(error, below),
     }
     raised = f"raised {told(error)}"
     returned = _not_iterable(error, node.operator) if below is None else None
@@ -158,7 +168,7 @@ def _by_role(
             )
         case "partition":
             kind, what = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
-        case _ if isinstance(node.operator, SinkFunctionOp | SinkOp):
+        case _ if isinstance(node.operator, _SINKS):
             kind, what = SinkError, f"the sink '{node.name}' {raised}"
         case _ if returned is not None:
             kind = UserFunctionError
@@ -218,14 +228,15 @@ def _of_operator(
     """The error for what a timer or the end of a window set off."""
     facts: dict[str, Any] = {"operator": node.name, "line": user_line(below)}
     if isinstance(error, MillstreamError):
-        facts |= {**error.evidence, "declared_at": node.declared_at, "position": position}
+        facts |= {**error.evidence, "declared_at": node.declared_at}
+        facts.setdefault("position", position)
         return type(error)(error.what, hint=error.hint, **facts)
     return UserFunctionError(
         f"the function of '{node.name}' raised {told(error)}",
         **facts,
         position=position,
         declared_at=node.declared_at,
-        traceback=_user_traceback(error, below),
+        traceback=user_traceback(error, below),
     )
 
 
@@ -243,7 +254,8 @@ def user_line(below: TracebackType | None) -> str | None:
     return f"{own.filename}:{own.lineno} in {own.name}: {own.line}"
 
 
-def _user_traceback(error: Exception, below: TracebackType | None) -> str | None:
+def user_traceback(error: BaseException, below: TracebackType | None) -> str | None:
+    """The part of a traceback that is not Millstream's own."""
     frames = _user_frames(below)
     if not frames:
         return None

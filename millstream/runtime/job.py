@@ -19,7 +19,7 @@ from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import FunctionNotSerializable, UnsupportedOperation
 from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
-from millstream.graph.operators import AssignOp, FrameSourceOp, SourceOp
+from millstream.graph.operators import AssignOp, FeedbackSourceOp, FrameSourceOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
 from millstream.runtime.combining import combining
 from millstream.runtime.sources import SourceSpec
@@ -176,7 +176,12 @@ class Job:
     def batch(self) -> bool:
         """True if the job runs in BATCH mode."""
         mode = self.settings.runtime_mode
-        return mode == "BATCH" or (mode == "AUTOMATIC" and self.bounded)
+        return mode == "BATCH" or (mode == "AUTOMATIC" and self.bounded and not self.loops)
+
+    @property
+    def loops(self) -> bool:
+        """True if the job has iterations."""
+        return any(isinstance(v.head.operator, FeedbackSourceOp) for v in self.plan.sources)
 
     @property
     def one_epoch(self) -> bool:
@@ -292,6 +297,8 @@ class Job:
 
     def _stamped(self, vertex: JobVertex) -> bool:
         """True if the vertex receives timestamps with its records."""
+        if isinstance(vertex.head.operator, FeedbackSourceOp):
+            return any(edge.stamped for edge in self.plan.out_edges(vertex))
         if isinstance(vertex.head.operator, SourceOp):
             return vertex.head.operator.source.stamped()
         return any(edge.stamped for edge in self.plan.in_edges(vertex))
@@ -325,6 +332,8 @@ def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
     """From a stream graph to a job."""
     plan = build_level_plan(build_job_graph(graph))
     job = Job(uuid.uuid4().hex, settings, graph, plan)
+    if job.loops:
+        _check_loops(job)
     if not job.batch:
         return job
     for source in job.split_sources:
@@ -336,6 +345,21 @@ def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
     # What fails is run again from the beginning: there is nothing to go on from.
     settings = replace(settings, checkpoint_interval=None, checkpoint_dir=None, epoch_records=None)
     return replace(job, settings=settings)
+
+
+def _check_loops(job: Job) -> None:
+    """A loop needs one epoch after the other."""
+    if job.batch:
+        msg = "iterate() cannot run in BATCH mode"
+        raise UnsupportedOperation(msg, hint="use RuntimeExecutionMode.STREAMING or AUTOMATIC")
+    for vertex in job.frame_sources:
+        if vertex.head.operator.bounded:  # type: ignore[attr-defined]
+            msg = f"'{vertex.head.name}' is a batch frame in a job that has an iteration"
+            raise UnsupportedOperation(
+                msg,
+                declared_at=vertex.head.declared_at,
+                hint="read it as a stream (spark.readStream), or use from_collection for small data",
+            )
 
 
 def _endless(name: str) -> UnsupportedOperation:

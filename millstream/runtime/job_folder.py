@@ -153,6 +153,11 @@ class JobFolder:
         begin = restored_manifest(manifest, layout, epoch=epoch, root=storage.root)
         # They belong to the job that was saved, which has committed them, or will.
         begin = msgspec.structs.replace(begin, committables={}, restored_from=stable(path))
+        if storage.root != self.storage.root:
+            # Read once and gone: not worth a reference into somebody else's folder.
+            for fed_back in begin.feedback.values():
+                for file in fed_back:
+                    self.storage.copy_from(storage, file.name, file.name)
         # It speaks of the job that was here before.
         self.storage.delete(INTENT)
         write_manifest(self.storage, begin)

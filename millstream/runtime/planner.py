@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from millstream.checkpoint.manifest import SplitTimes
+from millstream.checkpoint.manifest import Feedback, SplitTimes
 from millstream.runtime import clock
 from millstream.runtime.control import TaskReport
+from millstream.runtime.feedback import FeedbackSource, Loops
 from millstream.runtime.job import Job
 from millstream.runtime.sources import Offset, SourceCoordinator, SubtaskRanges
 
@@ -20,19 +21,24 @@ _POLL = 0.005
 class EpochPlanner:
     """Plans one epoch after the other, on the driver.
 
-    With a checkpoint interval, epochs begin that far apart; at once if the last one took longer, or could not take
-    all that was there. Without, an epoch begins as soon as there is something to read. A planner lives as long as its
-    job, through restarts: a source whose records only the driver has keeps them until they are committed.
+    With a checkpoint interval, epochs begin that far apart; at once if the last one took longer, could not take all
+    that was there, or fed something back. Without, an epoch begins as soon as there is something to read. A planner
+    lives as long as its job, through restarts: a source whose records only the driver has keeps them until they are
+    committed.
     """
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         settings = job.settings
+        specs = [one for one in job.split_sources if not isinstance(one.source, FeedbackSource)]
         self._sources = SourceCoordinator(
-            job.split_sources, settings.epoch_interval, fixed=settings.epoch_records
+            specs, settings.epoch_interval, fixed=settings.epoch_records
         )
-        self._uids = {str(spec.node): spec.uid for spec in job.split_sources}
+        self._loops = Loops([one for one in job.split_sources if one not in specs])
+        self._unread: Feedback = {}
+        self._endless = bool(job.frame_sources)
+        self._uids = {str(spec.node): spec.uid for spec in specs}
         self._everything = job.one_epoch
-        self._has_sources = bool(job.split_sources)
+        self._has_sources = bool(specs)
         self._clock = clock
         self._pause = settings.checkpoint_interval or 0.0
         self._started: float | None = None
@@ -43,19 +49,27 @@ class EpochPlanner:
         self._end: Offset = self.offset
 
     def rewind(
-        self, offsets: dict[str, dict[str, int]] | None, times: SplitTimes | None = None
+        self,
+        offsets: dict[str, dict[str, int]] | None,
+        times: SplitTimes | None = None,
+        feedback: Feedback | None = None,
     ) -> None:
-        """Go on from the offsets of a checkpoint (by uid), and its clocks; None is the beginning."""
+        """Go on from the offsets of a checkpoint (by uid), its clocks and what it feeds back; None is the beginning."""
         found = offsets or {}
         self.offset = {node: dict(found.get(uid, {})) for node, uid in self._uids.items()}
         self._end = self.offset
         self._started = None
         self._wake_at = None
         self._sources.rewind(self.offset, times or {})
+        self._loops.take(feedback or {})
 
     def end_offsets(self) -> dict[str, dict[str, int]]:
         """Where the planned epoch ends, by uid."""
         return {self._uids[node]: dict(positions) for node, positions in self._end.items()}
+
+    def unread(self) -> Feedback:
+        """What was fed back before the planned epoch and is not read in it."""
+        return self._unread
 
     def plan(
         self, stop: threading.Event, wake: Callable[[], bool] = lambda: False
@@ -65,26 +79,48 @@ class EpochPlanner:
             now = self._clock()
             wait = 0.0 if self._started is None else self._started + self._pause - now
             due = self._wake_at is not None and self._wake_at <= clock.now()
-            if wait > 0 and not self._sources.limited and not due:
+            if wait > 0 and not self._sources.limited and not due and not self._turns():
                 stop.wait(min(wait, 0.05))
                 continue
             self.offset = self._sources.discover(self.offset)
             self._end = self._sources.next(self.offset, everything=self._everything)
             # A source may learn of its end only after its last record: that is an epoch too.
-            ended = self._sources.ended(self._end)
+            ended = self._ends(due=due)
             news = due or self._sources.has_news(self._end)
-            if self._end != self.offset or ended or news or not self._has_sources:
+            unread = bool(self._loops.pending)
+            if self._end != self.offset or ended or news or unread or not self._has_sources:
                 self._started = now
                 self._counts = True
                 self._wake_at = None
-                return self._sources.ranges(self.offset, self._end)
+                self._unread = {}
+                last = ended if self._loops else None
+                work = self._sources.ranges(self.offset, self._end, last=last)
+                return [*work, *self._loops.ranges(ended=ended)]
             stop.wait(_POLL)
         return None
+
+    def _turns(self) -> bool:
+        """True if a loop has work, or nothing else than its end is left: neither waits for a checkpoint to be due."""
+        return bool(self._loops) and (bool(self._loops.pending) or self._sources.ended(self.offset))
+
+    def _ends(self, *, due: bool) -> bool:
+        """True if the planned epoch is the last one. What an epoch feeds back is known only after it, so the last epoch
+        of a loop is one that has nothing to do."""
+        if not self._sources.ended(self._end):
+            return False
+        if not self._loops:
+            return True
+        return self._end == self.offset and not (due or self._endless or self._loops.pending)
 
     def took(self, reports: Sequence[TaskReport]) -> SplitTimes:
         """What the tasks of the planned epoch say about time; the clocks as they are now, by uid."""
         self._wake_at = min((r.wake_at for r in reports if r.wake_at is not None), default=None)
-        self._sources.clocks.took(split for report in reports for split in report.splits)
+        self._sources.clocks.took(
+            split
+            for report in reports
+            for split in report.splits
+            if str(split.source) in self._uids
+        )
         return self._sources.clocks.times()
 
     def nothing(self, *, ended: bool = False) -> list[SubtaskRanges]:
@@ -92,14 +128,16 @@ class EpochPlanner:
         self._end = self.offset
         self._started = self._clock()
         self._counts = False
-        return self._sources.empty_ranges(ended=ended)
+        self._unread = self._loops.pending
+        return [*self._sources.empty_ranges(ended=ended), *self._loops.nothing(ended=ended)]
 
-    def done(self) -> None:
-        """The epoch that was planned last is complete."""
+    def done(self, feedback: Feedback) -> None:
+        """The epoch that was planned last is complete; the next one reads what it feeds back."""
         assert self._started is not None
         if self._counts:
             self._sources.epoch_took(self._clock() - self._started)
         self._sources.commit(self._end)
+        self._loops.take(feedback)
         self.offset = self._end
 
     def close(self) -> None:

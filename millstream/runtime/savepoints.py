@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from millstream.checkpoint.coordinator import Coordinator, Offsets
-from millstream.checkpoint.manifest import Manifest
+from millstream.checkpoint.manifest import Feedback, Manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError
 from millstream.runtime.failpoints import reached
 from millstream.runtime.job_folder import INTENT, JobFolder
 
-__all__ = ["ControlAnswer", "ControlRequest", "SavepointRequests"]
+__all__ = ["ControlAnswer", "ControlRequest", "Intent", "SavepointRequests"]
 
 _log = logging.getLogger("millstream.job")
 
@@ -45,10 +45,11 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an epoch is going to read."""
+    """How far an epoch is going to read, and what it leaves of what was fed back."""
 
     epoch: int
     offsets: Offsets
+    unread: Feedback = {}
 
 
 class _Request:
@@ -197,15 +198,15 @@ class SavepointRequests:
 
     # -- at-most-once ------------------------------------------------------------------------------------------
 
-    def write_intent(self, epoch: int, offsets: Offsets) -> None:
+    def write_intent(self, epoch: int, offsets: Offsets, unread: Feedback) -> None:
         """The ranges up to here are about to be read."""
-        intent = Intent(epoch=epoch, offsets=offsets)
+        intent = Intent(epoch=epoch, offsets=offsets, unread=unread)
         self._folder.storage.write(INTENT, msgspec.json.encode(intent))
 
-    def read_intent(self, since: int) -> Offsets | None:
+    def read_intent(self, since: int) -> Intent | None:
         """What was about to be read when the driver was lost, if that was not before checkpoint `since`."""
         try:
             intent = msgspec.json.decode(self._folder.storage.read(INTENT), type=Intent)
         except FileNotFoundError:
             return None
-        return intent.offsets if intent.epoch >= since else None
+        return intent if intent.epoch >= since else None

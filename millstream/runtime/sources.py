@@ -89,6 +89,8 @@ class SourceCoordinator:
         self._fixed = fixed
         self._budget = fixed or _FIRST_EPOCH
         self.clocks = SplitClocks(self._specs)
+        # Of the planned epoch: all sources have ended, and nobody is to be told so.
+        self._untold = False
 
     def _enumerator(self, name: str, positions: dict[str, int]) -> SplitEnumerator:
         if name not in self._enumerators:
@@ -186,10 +188,15 @@ class SourceCoordinator:
                 wanted = max(wanted, self._budget * 1.5)
             self._budget = max(1_000, int(min(wanted, self._budget * _GROWTH)))
 
-    def ranges(self, start: Offset, end: Offset) -> list[SubtaskRanges]:
-        """The reading that an epoch consists of, per subtask."""
+    def ranges(
+        self, start: Offset, end: Offset, *, last: bool | None = None
+    ) -> list[SubtaskRanges]:
+        """The reading that an epoch consists of, per subtask. If `last` is not given, the job ends with its sources. If
+        it is, they may have ended long before, and event time goes on to its end only with the job."""
         result: list[SubtaskRanges] = []
-        ended = self.ended(end)
+        all_ended = self.ended(end)
+        ended = all_ended if last is None else last
+        self._untold = last is not None and all_ended
         for name, positions in end.items():
             spec = self._specs[name]
             enumerator = self._enumerator(name, positions)
@@ -213,7 +220,9 @@ class SourceCoordinator:
                 by_subtask.setdefault(channel % spec.parallelism, []).append(
                     SplitRange(channel, progress, records, new, silence)
                 )
-            over = self.clocks.is_over(name, self._source_ended(name, positions))
+            over = not self._untold and self.clocks.is_over(
+                name, self._source_ended(name, positions)
+            )
             # The last epoch reaches every subtask, so that all of them learn of the end.
             subtasks = range(spec.parallelism) if ended or over else sorted(by_subtask)
             result.extend(
@@ -251,7 +260,7 @@ class SourceCoordinator:
         for name, positions in offset.items():
             enumerator = self._enumerator(name, positions)
             if self._specs[name].timed:
-                over = self._source_ended(name, positions)
+                over = self._source_ended(name, positions) and not self._untold
                 self.clocks.told_of(name, positions, over=over)
             for split, position in positions.items():
                 with _naming(self._specs[name], split):

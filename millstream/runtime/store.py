@@ -53,7 +53,7 @@ class StateStore:
         operators: Sequence[str] = (),
         make_table: MakeTable = make_hash_table,
     ) -> None:
-        self._storage = storage
+        self._storage = self.storage = storage
         self.owner = owner
         self.operators = frozenset(operators)
         self._backend = backend_of(make_table)

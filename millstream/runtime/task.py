@@ -40,6 +40,7 @@ from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
 from millstream.runtime.failpoints import reached
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
+from millstream.runtime.feedback import FeedbackReader
 from millstream.runtime.input import ordered
 from millstream.runtime.job import JobSpec, VertexSpec, store_name
 from millstream.runtime.output import EdgeWriter
@@ -146,6 +147,8 @@ class _Slot:
         if vertex.id not in self.readers:
             assert isinstance(vertex.head.operator, SourceOp)
             reader = vertex.head.operator.source.create_reader()
+            if isinstance(reader, FeedbackReader):
+                reader.storage, reader.stamped = self.storage, chain.stamped
             reader.open()
             self.readers[vertex.id] = reader
         return self.readers[vertex.id]
@@ -591,6 +594,7 @@ class LevelTask:
 
     def _finish_time(self, chain: Chain, wake: list[int]) -> Iterator[pa.RecordBatch]:
         """The last watermarks of the epoch, and of the job if it ends."""
+        chain.time.settle()
         of_source = chain.vertex.is_source
         if not of_source:
             chain.time.periodic()

@@ -101,6 +101,9 @@ class SavepointEditor:
             else:
                 file = write_full(target, name, loaded, reader.manifest.epoch, secrets.token_hex(8))
                 stores[name] = msgspec.structs.replace(store, chain=[file], parents=[])
+        for fed_back in reader.manifest.feedback.values():
+            for one in fed_back:
+                target.copy_from(reader.storage, one.name, one.name)
         saved = msgspec.structs.replace(
             reader.manifest, stores=stores, committables={}, savepoint=True
         )

@@ -103,7 +103,7 @@ def records(draw, side):
     for number in range(draw(st.integers(0, 14))):
         at = latest + draw(st.integers(-DISORDER, 8))
         latest = max(latest, at)
-        found.append((draw(st.sampled_from("abc")), at, f"{side}{number}"))
+        found.append((draw(st.sampled_from("aab")), at, f"{side}{number}"))
     return found
 
 
@@ -112,7 +112,7 @@ runs = st.fixed_dictionaries(
         "parallelism": st.sampled_from([1, 2, 3]),
         "epoch": st.sampled_from([1, 3, None]),
         "backend": st.sampled_from(BACKENDS),
-        "crash": st.integers(0, 20),
+        "crash": st.integers(0, 8),
     }
 )
 
@@ -176,7 +176,7 @@ def assigner(kind):
 )
 def test_windows_hold_all_pairs_of_a_key(tmp_path_factory, left, right, kind, grouped, how):
     expected: Counter = Counter()
-    for key in "abc":
+    for key in "ab":
         for end, inside in windows_of(kind, [r for r in left + right if r[0] == key]):
             one = [r for r in inside if r[2][0] == "l"]
             two = [r for r in inside if r[2][0] == "r"]

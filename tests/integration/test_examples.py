@@ -21,7 +21,12 @@ TIME_GUIDE = (ROOT / "docs" / "time.md").read_text()
 # [name](../examples/name): some words, and the block with its output.
 SHOWN = re.findall(r"\(\.\./examples/(\w+\.py)\): [^`]*```\n(.*?)```", TIME_GUIDE, re.DOTALL)
 # Programs with a test of their own.
-APART = {"hashtag_count.py", "fault_tolerant_word_count.py", "idle_source.py"}
+APART = {
+    "async_enrichment.py",
+    "fault_tolerant_word_count.py",
+    "hashtag_count.py",
+    "idle_source.py",
+}
 
 # What each script prints, in any order; `...` stands for a line that is not compared.
 EXPECTED: dict[str, list[str]] = {
