@@ -64,8 +64,9 @@ properties: $(STAMP) ## thousands of random programs against the reference inter
 	MILLSTREAM_EXAMPLES=$(or $(N),2000) $(BIN)/python -m pytest tests/properties $(PYTEST_ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=...)
-	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) $(CHAOS_ARGS)
+chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=... JOB=state|time)
+	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) \
+	    --job $(or $(JOB),state) $(CHAOS_ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## style, types, architecture, module sizes

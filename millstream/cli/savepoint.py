@@ -76,9 +76,10 @@ def describe(reader: Any) -> dict[str, Any]:
                 "max_parallelism": info.max_parallelism,
                 "states": [{"name": name, **state} for name, state in info.states.items()],
                 "splits": len(manifest.offsets.get(uid, {})),
+                "fed_back": sum(file.records for file in manifest.feedback.get(uid, ())),
             }
             for uid, info in manifest.operators.items()
-            if info.states or uid in manifest.offsets
+            if info.states or uid in manifest.offsets or manifest.feedback.get(uid)
         ],
     }
 

@@ -173,7 +173,7 @@ class _LimitedRetryStrategy(AsyncRetryStrategy[Any]):
         result_predicate: ResultPredicate | None,
         exception_predicate: ExceptionPredicate | None,
     ) -> None:
-        self._max_attempts = _positive("max_attempts", max_attempts)
+        self._max_attempts: int = _positive("max_attempts", max_attempts)
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
@@ -194,7 +194,7 @@ class FixedDelayRetryStrategy(_LimitedRetryStrategy):
         exception_predicate: ExceptionPredicate | None,
     ) -> None:
         super().__init__(max_attempts, result_predicate, exception_predicate)
-        self._backoff = _positive("backoff_time_millis", backoff_time_millis)
+        self._backoff: int = _positive("backoff_time_millis", backoff_time_millis)
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
         return self._backoff
@@ -213,9 +213,9 @@ class ExponentialBackoffDelayRetryStrategy(_LimitedRetryStrategy):
         exception_predicate: ExceptionPredicate | None,
     ) -> None:
         super().__init__(max_attempts, result_predicate, exception_predicate)
-        self._initial = _positive("initial_delay", initial_delay)
-        self._most = _positive("max_retry_delay", max_retry_delay)
-        self._multiplier = _positive("multiplier", multiplier, fraction=True)
+        self._initial: int = _positive("initial_delay", initial_delay)
+        self._most: int = _positive("max_retry_delay", max_retry_delay)
+        self._multiplier: float = _positive("multiplier", multiplier, fraction=True)
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
         # Worked out from the attempt alone: the requests of many records share this object.

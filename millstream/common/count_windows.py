@@ -24,7 +24,7 @@ __all__ = [
 Context = WindowAssigner.WindowAssignerContext
 
 
-class GlobalWindows(WindowAssigner[Any, Any]):
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """One window for all records of a key. It fires only if a trigger is set, and never ends.
 
     >>> GlobalWindows.create().assign_windows("a", 0, None)
@@ -51,7 +51,7 @@ class GlobalWindows(WindowAssigner[Any, Any]):
         return False
 
 
-class _Counting(WindowAssigner[Any, Any]):
+class _Counting(WindowAssigner[Any, CountWindow]):
     """Windows by count; how many records a key has had is kept in state."""
 
     _seen = ValueStateDescriptor("window-assigner-count", Types.LONG())

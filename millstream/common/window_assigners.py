@@ -50,7 +50,7 @@ __all__ = [
 Context = WindowAssigner.WindowAssignerContext
 
 
-class _Tumbling(WindowAssigner[Any, Any]):
+class _Tumbling(WindowAssigner[Any, TimeWindow]):
     """One window after the other."""
 
     def __init__(self, size: DurationLike, offset: DurationLike | None = None) -> None:
@@ -107,7 +107,7 @@ class TumblingProcessingTimeWindows(_Tumbling, ProcessingTimeAssigner):
         return self._window(context.get_current_processing_time())
 
 
-class _Sliding(WindowAssigner[Any, Any]):
+class _Sliding(WindowAssigner[Any, TimeWindow]):
     """Windows that start more often than they end; or, if the slide is more than the size, with gaps between."""
 
     def __init__(

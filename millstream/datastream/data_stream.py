@@ -289,8 +289,8 @@ class DataStream(Generic[T]):
             self._env, UnionTransformation(self._env._next_id(), common, inputs=inputs)
         )
 
-    def iterate(self) -> IterativeStream:
-        """Begin a loop: `close_with` on the result feeds records back to it."""
+    def iterate(self) -> IterativeStream[T]:
+        """Begin a loop: `close_with` on the result feeds records back into it, to be processed in the following epoch."""
         from millstream.datastream.iterative_stream import IterativeStream
 
         return IterativeStream(self._env, self._values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.common.generics import T
 from millstream.datastream.data_stream import DataStream
 from millstream.errors import InvalidArgument
 from millstream.graph.operators import FeedbackOp, FeedbackSourceOp
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["IterativeStream"]
 
 
-class IterativeStream(DataStream):
+class IterativeStream(DataStream[T]):
     """The beginning of a loop: the records of a stream, and those that `close_with` feeds back.
 
     What is fed back in one epoch is processed in the next one and belongs to the checkpoint between them. A job with
@@ -40,7 +41,7 @@ class IterativeStream(DataStream):
     [3, 5, 1, 2, 1]
     """
 
-    def __init__(self, env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def __init__(self, env: StreamExecutionEnvironment, stream: DataStream[T]) -> None:
         source = stream._transformation
         number = env._next_id()
         self._head = IterationTransformation(
@@ -59,9 +60,9 @@ class IterativeStream(DataStream):
         )
 
     def _operator(self, call: str) -> OperatorTransformation:
-        return self._head
+        return super()._operator(call) if call == "get_side_output" else self._head
 
-    def close_with(self, feedback_stream: DataStream) -> DataStream:
+    def close_with(self, feedback_stream: DataStream[T]) -> DataStream[T]:
         """Feed a stream's records back to the beginning of the loop; the stream itself is returned."""
         if not isinstance(feedback_stream, DataStream):
             raise InvalidArgument("close_with takes a stream", got=type(feedback_stream).__name__)

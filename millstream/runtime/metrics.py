@@ -39,7 +39,10 @@ class JobMetrics:
         }
         self._vertex_of = {node.id: v.id for v in plan.vertices for node in v.nodes}
         self._source_of_edge = {e.id: self._vertex_of[e.source_node] for e in plan.edges}
-        self._sources = {v.id for v in plan.sources}
+        # What goes round has been counted when it came in.
+        self._sources = {
+            v.id for v in plan.sources if not isinstance(v.head.operator, FeedbackSourceOp)
+        }
         self.epoch = -1
         self.records = 0
         self.records_per_second = 0.0
@@ -92,7 +95,10 @@ class JobMetrics:
 
     def checkpoint(self, manifest: Manifest, size: int) -> None:
         """A checkpoint is complete: what it has written, and what all that it names comes to."""
-        files = [file for store in manifest.stores.values() for file in store.chain]
+        files: list[StateFile | FeedbackFile] = [
+            file for store in manifest.stores.values() for file in store.chain
+        ]
+        files += [file for fed_back in manifest.feedback.values() for file in fed_back]
         self.checkpoints += 1
         self.last_checkpoint_id = manifest.epoch
         self.last_checkpoint_size = size + sum(f.size for f in files if f.epoch == manifest.epoch)

@@ -94,7 +94,9 @@ class EpochPlanner:
                 self._wake_at = None
                 self._unread = {}
                 last = ended if self._loops else None
-                work = self._sources.ranges(self.offset, self._end, last=last)
+                # What still goes round must not come too late for windows.
+                hold = bool(self._loops) and not self._endless
+                work = self._sources.ranges(self.offset, self._end, last=last, hold=hold)
                 return [*work, *self._loops.ranges(ended=ended)]
             stop.wait(_POLL)
         return None

@@ -189,14 +189,14 @@ class SourceCoordinator:
             self._budget = max(1_000, int(min(wanted, self._budget * _GROWTH)))
 
     def ranges(
-        self, start: Offset, end: Offset, *, last: bool | None = None
+        self, start: Offset, end: Offset, *, last: bool | None = None, hold: bool = False
     ) -> list[SubtaskRanges]:
-        """The reading that an epoch consists of, per subtask. If `last` is not given, the job ends with its sources. If
-        it is, they may have ended long before, and event time goes on to its end only with the job."""
+        """The reading that an epoch consists of, per subtask. `last` says whether the job ends with it, if it does not
+        end with its sources; with `hold`, event time too goes on to its end only with the job."""
         result: list[SubtaskRanges] = []
         all_ended = self.ended(end)
         ended = all_ended if last is None else last
-        self._untold = last is not None and all_ended
+        self._untold = hold and all_ended
         for name, positions in end.items():
             spec = self._specs[name]
             enumerator = self._enumerator(name, positions)

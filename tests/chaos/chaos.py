@@ -1,7 +1,7 @@
 """Kills the checker job again and again, and lets the oracle judge what it has written.
 
 ```
-python -m tests.chaos --kills 200 --worker-kills 200 --seed 1
+python -m tests.chaos --kills 200 --worker-kills 200 --seed 1 --job time
 ```
 
 A run is a fresh folder: a few drivers that are killed, at named points or at random times, each followed by another
@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.driver import Driver, archive_classes
-from tests.chaos.oracle import Verdict, judge
+from tests.chaos.jobs import JOBS
+from tests.chaos.oracle import Verdict
 from tests.integration.processes import eventually
 
 __all__ = ["DRIVER_POINTS", "WORKER_POINTS", "Chaos", "Kill"]
@@ -81,6 +82,7 @@ class Chaos:
     worker_kills: int
     seed: int
     folder: Path
+    job: str = "state"
     per_run: int = 5
     say: bool = True
     verdict: Verdict = field(default_factory=Verdict)
@@ -94,13 +96,26 @@ class Chaos:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.program = JOBS[self.job]
+        self.worker_points = {**WORKER_POINTS, **self.program.worker_points}
         self._points = self._forever([*DRIVER_POINTS])
-        self._worker_points = self._forever([*WORKER_POINTS])
+        # A job's own points three times as often.
+        own = [*self.program.worker_points] * 2
+        self._next_worker_points = self._forever([*self.worker_points, *own])
 
     def _forever(self, points: list[str]) -> Iterator[str]:
         while True:
             self.rng.shuffle(points)
             yield from points
+
+    def next_worker_point(self) -> str:
+        """The points in turn; one that no worker came to is tried again at once, a few times."""
+        last = next((kill for kill in reversed(self.done) if kill.role == "worker"), None)
+        if last is not None and not last.struck:
+            missed = sum(kill.point == last.point and not kill.struck for kill in self.done)
+            if missed < 4 and last.point in self.missing("worker"):
+                return last.point
+        return next(self._next_worker_points)
 
     def left(self, role: str) -> int:
         """How many kills of a kind are still to come."""
@@ -110,7 +125,7 @@ class Chaos:
     def run(self) -> None:
         """All runs; ends early if a job fails by itself."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.java = archive_classes(self.folder)
+        self.java = archive_classes(self.folder, self.program.module)
         while (self.left("driver") or self.left("worker")) and not self.failures:
             runs_left = max(1, -(-self.left("driver") // self.per_run))
             workers = -(-self.left("worker") // runs_left)
@@ -119,7 +134,7 @@ class Chaos:
 
     def missing(self, role: str) -> list[str]:
         """The points of a role at which no kill has struck yet."""
-        points = DRIVER_POINTS if role == "driver" else WORKER_POINTS
+        points = DRIVER_POINTS if role == "driver" else self.worker_points
         struck = {kill.point for kill in self.done if kill.struck and kill.role == role}
         return [point for point in points if point not in struck]
 
@@ -145,10 +160,11 @@ class Chaos:
             [
                 *lines,
                 "",
-                f"seed {self.seed}: {self.runs} runs, {self.starts} drivers started, "
+                f"job {self.job}, seed {self.seed}: {self.runs} runs, {self.starts} drivers started, "
                 f"{self.rescales} with another parallelism, {self.savepoints} from a savepoint, "
                 f"{missed} kills came too late; {v.records:,} ids: {v.lost} lost, "
                 f"{v.duplicated} duplicated, {v.disordered} disordered, {v.wrong} wrong",
+                *([", ".join(f"{v.facts[one]:,} {one}" for one in v.facts)] if v.facts else []),
                 *v.examples,
                 *self.failures,
             ]
@@ -175,6 +191,8 @@ class _Run:
         self._rng = chaos.rng
         self._folder = folder
         self._workers = workers
+        backends = chaos.program.backends
+        self._backend = backends[chaos.runs % len(backends)]
         self._number = 0
         self._parallelism = 2
         self._published = 2  # the parallelism of the last checkpoint
@@ -199,7 +217,7 @@ class _Run:
                 again = self._savepoint is not None and chaos.left("driver") > 0
                 self._one("restore" if again else None)
             if not chaos.failures:
-                verdict = judge(self._folder)
+                verdict = chaos.program.judge(self._folder)
                 chaos.verdict += verdict
                 chaos.log(f"{self._folder.name}: {verdict}")
             self._check_gone()
@@ -221,7 +239,9 @@ class _Run:
         driver = Driver(
             self._folder,
             self._number,
+            module=chaos.program.module,
             parallelism=self._parallelism,
+            backend=self._backend,
             savepoint=self._savepoint,
             point=failpoint,
             java=chaos.java,
@@ -315,11 +335,12 @@ class _Run:
             driver.end(_END)
 
     def _kill_worker(self, driver: Driver) -> None:
-        rng, point = self._rng, next(self._chaos._worker_points)
+        rng, point = self._rng, self._chaos.next_worker_point()
         kill = Kill(point, "worker", struck=False)
         self._chaos.done.append(kill)
-        if WORKER_POINTS[point]:
-            driver.arm(point, rng.randint(1, WORKER_POINTS[point]))
+        most = self._chaos.worker_points[point]
+        if most:
+            driver.arm(point, rng.randint(1, most))
             eventually(lambda: driver.struck.exists() or not driver.running, 20)
             kill.struck = driver.struck.exists()
             driver.disarm()
@@ -379,11 +400,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="of drivers")
     parser.add_argument("--worker-kills", type=int, help="by default twice as many")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--job", choices=JOBS, default="state", help="which one is killed")
     parser.add_argument("--folder", type=Path, help="where to work; kept if anything is wrong")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="millstream-chaos-"))
     workers = 2 * given.kills if given.worker_kills is None else given.worker_kills
-    chaos = Chaos(given.kills, workers, given.seed, folder)
+    chaos = Chaos(given.kills, workers, given.seed, folder, given.job)
     # So that nothing is left running, whoever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chaos.run()

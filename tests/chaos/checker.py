@@ -19,6 +19,7 @@ import contextlib
 import os
 import random
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from millstream.common import Configuration, Types, WatermarkStrategy
@@ -66,32 +67,39 @@ def group_of(key: int) -> int:
 
 
 class Ids(Source):
-    def __init__(self, folder: str) -> None:
+    def __init__(
+        self, folder: str, splits: tuple[str, ...] = SPLITS, per_epoch: int = PER_EPOCH
+    ) -> None:
         self._folder = folder
+        self._splits = splits
+        self._per_epoch = per_epoch
 
     def boundedness(self) -> Boundedness:
         return Boundedness.CONTINUOUS_UNBOUNDED
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        return IdSplits(Path(self._folder))
+        return IdSplits(Path(self._folder), self._splits, self._per_epoch)
 
     def create_reader(self) -> SourceReader:
         return IdReader()
 
 
 class IdSplits(SplitEnumerator):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, splits: tuple[str, ...], per_epoch: int) -> None:
         self._folder = folder
+        self._splits = splits
+        self._per_epoch = per_epoch
         self._ends: dict[str, int] = {}
 
     def discover(self) -> list[str]:
-        return list(SPLITS)
+        return list(self._splits)
 
     def available(self, split: str, position: int) -> int:
         end = self._end(split, position)
         if end is None and random.random() < IDLE:
             return position
-        return position + PER_EPOCH if end is None else min(end, position + PER_EPOCH)
+        most = position + self._per_epoch
+        return most if end is None else min(end, most)
 
     def finished(self, split: str, position: int) -> bool:
         end = self._end(split, position)
@@ -184,20 +192,7 @@ def file_sink(folder: Path) -> FileSink:
     )
 
 
-def run(folder: Path, *, parallelism: int, interval: int, savepoint: str | None = None) -> None:
-    options = {
-        "spark.master": "local[2,3]",
-        "spark.driver.memory": "512m",
-        "execution.checkpointing.dir": str(folder / "checkpoints"),
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": "1000000",
-        "restart-strategy.fixed-delay.delay": "0 s",
-    }
-    if savepoint is not None:
-        options["execution.state-recovery.path"] = savepoint
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(options))
-    env.set_parallelism(parallelism).set_max_parallelism(12)
-    env.enable_checkpointing(interval)
+def build(env: StreamExecutionEnvironment, folder: Path) -> None:
     ids = env.from_source(Ids(str(folder)), WatermarkStrategy.no_watermarks(), "ids").uid("ids")
     counted = (
         ids.map(Stamp()).uid("stamp").key_by(lambda r: r[1], Types.LONG()).process(Count())
@@ -205,23 +200,34 @@ def run(folder: Path, *, parallelism: int, interval: int, savepoint: str | None 
     summed = counted.key_by(lambda r: group_of(r[1]), Types.LONG()).reduce(rolling).uid("sum")
     summed.map(line).uid("line").sink_to(file_sink(folder / "out")).uid("out")
     counted.get_side_output(SIDE).sink_to(file_sink(folder / "side")).uid("side")
-    env.execute(JOB)
 
 
-def main() -> None:
+def main(build: Callable[[StreamExecutionEnvironment, Path], None]) -> None:
+    """Run a job, which `build` puts together, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--interval", type=int, default=100, help="milliseconds")
+    parser.add_argument("--backend", default="hashmap", help="of state")
     parser.add_argument("-s", "--savepoint")
     given = parser.parse_args()
-    run(
-        given.folder,
-        parallelism=given.parallelism,
-        interval=given.interval,
-        savepoint=given.savepoint,
-    )
+    options = {
+        "spark.master": "local[2,3]",
+        "spark.driver.memory": "512m",
+        "execution.checkpointing.dir": str(given.folder / "checkpoints"),
+        "state.backend.type": given.backend,
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "1000000",
+        "restart-strategy.fixed-delay.delay": "0 s",
+    }
+    if given.savepoint is not None:
+        options["execution.state-recovery.path"] = given.savepoint
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(options))
+    env.set_parallelism(given.parallelism).set_max_parallelism(12)
+    env.enable_checkpointing(given.interval)
+    build(env, given.folder)
+    env.execute(JOB)
 
 
 if __name__ == "__main__":
-    main()
+    main(build)

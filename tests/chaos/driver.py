@@ -27,13 +27,15 @@ class Driver:
         folder: Path,
         number: int,
         *,
+        module: str,
         parallelism: int,
+        backend: str = "hashmap",
         savepoint: str | None = None,
         point: str | None = None,
         java: str = "",
     ) -> None:
-        """`point`, as in "before manifest:3", is where the driver kills itself; without one, workers can be told to do
-        so with `arm`. `java` is more options for the JVM."""
+        """`module` is the program, `backend` that of its state. `point`, as in "before manifest:3", is where the driver
+        kills itself; without one, workers can be told to do so with `arm`. `java` is more options for the JVM."""
         self.folder = folder
         self.job = folder / "checkpoints" / checker.JOB
         self.mark = uuid.uuid4().hex
@@ -42,8 +44,8 @@ class Driver:
         self._errors = folder / f"stderr-{number}"
         temporary = folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "tests.chaos.checker", str(folder)]
-        command += ["--parallelism", str(parallelism)]
+        command = [sys.executable, "-m", module, str(folder)]
+        command += ["--parallelism", str(parallelism), "--backend", backend]
         if savepoint is not None:
             command += ["-s", savepoint]
         environment = quick_environment(
@@ -152,14 +154,14 @@ class Driver:
         self.process.wait(30)
 
 
-def archive_classes(folder: Path) -> str:
+def archive_classes(folder: Path, module: str) -> str:
     """Options with which a JVM starts in half the time: they name an archive of the classes that a job needs."""
     archive = folder / "classes.jsa"
     work = folder / "archive"
     work.mkdir()
     (work / "stop").touch()
     writing = f"-Xlog:disable -XX:ArchiveClassesAtExit={archive}"
-    driver = Driver(work, 0, parallelism=2, java=writing)
+    driver = Driver(work, 0, module=module, parallelism=2, java=writing)
     try:
         driver.end(120)
         # The JVM writes it on its way out.

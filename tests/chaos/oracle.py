@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.chaos import checker
 
-__all__ = ["Verdict", "judge", "visible_lines"]
+__all__ = ["Verdict", "compare", "judge", "visible_lines"]
 
 
 class Line(NamedTuple):
@@ -50,6 +50,8 @@ class Verdict:
     disordered: int = 0
     wrong: int = 0
     examples: list[str] = field(default_factory=list)
+    # What there was to be judged: a job that makes nothing of a kind does not test it.
+    facts: Counter[str] = field(default_factory=Counter)
 
     @property
     def clean(self) -> bool:
@@ -65,6 +67,7 @@ class Verdict:
         for kind in ("lost", "duplicated", "disordered", "wrong"):
             setattr(self, kind, getattr(self, kind) + getattr(other, kind))
         self.examples += other.examples
+        self.facts += other.facts
         return self
 
 
@@ -88,7 +91,7 @@ def judge(folder: Path) -> Verdict:
     ]
     lines = [Line.parse(text) for text in visible_lines(folder / "out")]
     verdict.records = len(ids)
-    _same(verdict, "out", ids, (line.id for line in lines))
+    compare(verdict, "out", ids, (line.id for line in lines))
     _check_keys(verdict, lines)
     _check_groups(verdict, lines)
     _check_counters(verdict, lines)
@@ -96,7 +99,10 @@ def judge(folder: Path) -> Verdict:
     return verdict
 
 
-def _same(verdict: Verdict, where: str, wanted: Iterable[object], found: Iterable[object]) -> None:
+def compare(
+    verdict: Verdict, where: str, wanted: Iterable[object], found: Iterable[object]
+) -> None:
+    """The same ones, each as often as it should be, in any order."""
     expected, seen = Counter(wanted), Counter(found)
     for one in expected - seen:
         verdict.add("lost", f"{one} is not in {where}")
@@ -162,4 +168,4 @@ def _check_side(verdict: Verdict, folder: Path, ids: list[int], lines: list[Line
         for one in ids
         if one % checker.SIDE_EVERY == 0
     ]
-    _same(verdict, "side", wanted, visible_lines(folder / "side"))
+    compare(verdict, "side", wanted, visible_lines(folder / "side"))
