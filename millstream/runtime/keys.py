@@ -36,7 +36,7 @@ def canonical(key: Any) -> Any:
 
 def original_key(canon: Any) -> Any:
     """The key that a canonical form stands for. Of a set, a dictionary or an object it is a description of it, equal
-    for equal keys.
+    for equal keys. A key with a namespace, such as a window, is a pair of both.
 
     >>> (
     ...     original_key(canonical("a")),
@@ -45,6 +45,8 @@ def original_key(canon: Any) -> Any:
     ... )
     ('a', (1, 'b'), 2.5)
     """
+    if type(canon) is tuple:
+        return original_key(canon[0]), canon[1]
     return pickle.loads(canon) if type(canon) is bytes else canon
 
 
