@@ -85,6 +85,10 @@ format: $(STAMP) ## let ruff rewrite what it can
 bench: $(STAMP) ## benchmarks (BENCH=file.py BENCH_ARGS="...")
 	@$(with_java) for file in $(BENCH); do $(BIN)/python $$file $(BENCH_ARGS); done
 
+.PHONY: parity
+parity: $(STAMP) ## examples/pyflink under PyFlink and under Millstream: the same output? (minutes)
+	@$(with_java) $(BIN)/python scripts/parity.py $(PARITY_ARGS)
+
 .PHONY: doctor
 doctor: $(STAMP) ## check this machine, with a real Spark job
 	@$(with_java) $(BIN)/millstream doctor --spark

@@ -109,13 +109,19 @@ class Chaos:
             yield from points
 
     def next_worker_point(self) -> str:
-        """The points in turn; one that no worker came to is tried again at once, a few times."""
-        last = next((kill for kill in reversed(self.done) if kill.role == "worker"), None)
-        if last is not None and not last.struck:
-            missed = sum(kill.point == last.point and not kill.struck for kill in self.done)
-            if missed < 4 and last.point in self.missing("worker"):
-                return last.point
+        """The points in turn; towards the end those at which none has died, unless nobody seems to come there."""
+        missing = [
+            point
+            for point in self.missing("worker")
+            if sum(kill.point == point for kill in self.done) < 4
+        ]
+        if missing and self.left("worker") <= len(missing):
+            return missing[0]
         return next(self._next_worker_points)
+
+    def spare_worker(self) -> bool:
+        """True if a worker more can be killed while it opens state, and enough are left for the other points."""
+        return self.left("worker") > len({*self.missing("worker")} - {"state open"})
 
     def left(self, role: str) -> int:
         """How many kills of a kind are still to come."""
@@ -282,7 +288,7 @@ class _Run:
     def _at_random_time(self, driver: Driver, first: int, kill: Kill | None) -> None:
         assert kill is not None
         deadline = driver.started + self._rng.uniform(0.5, 9.0)
-        if self._rng.random() < 0.4:
+        if self._rng.random() < 0.4 and self._chaos.spare_worker():
             # Two faults at once.
             driver.arm("state open", self._rng.randint(1, 4))
         while time.time() < deadline and driver.running:
@@ -308,7 +314,7 @@ class _Run:
         rng, stop = self._rng, self._folder / "stop"
         if stop.exists():
             self._workers = 0
-        if self._workers and rng.random() < 0.5:
+        if self._workers and rng.random() < 0.5 and self._chaos.spare_worker():
             # Crash during recovery: the first worker that opens state.
             driver.arm("state open", rng.randint(1, 3))
         if not self._recovered(driver, first):
