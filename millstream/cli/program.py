@@ -21,7 +21,12 @@ from typing import Any, NoReturn
 
 import click
 
-from millstream.errors import ConfigurationError, MillstreamError, NotSupportedYet
+from millstream.errors import (
+    ConfigurationError,
+    MillstreamError,
+    ModuleNotAvailable,
+    NotSupportedYet,
+)
 
 __all__ = [
     "Program",
@@ -235,6 +240,11 @@ def execute(program: Program) -> None:
                 runpy.run_path(program.script, run_name="__main__")
             else:
                 runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+    except ModuleNotFoundError as error:
+        if error.name != "pyflink" or program.pyflink:
+            raise
+        msg = f"{program.name} imports pyflink, which is not installed"
+        raise ModuleNotAvailable(msg, hint="millstream run --pyflink serves it") from error
     finally:
         overrides.set_overrides({})
 

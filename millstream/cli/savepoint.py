@@ -50,6 +50,8 @@ def show(path: str, as_json: bool) -> None:
             )
         if operator["splits"]:
             click.echo(f"  {operator['splits']} splits read")
+        if operator["fed_back"]:
+            click.echo(f"  {operator['fed_back']} records fed back, to be read")
 
 
 def describe(reader: Any) -> dict[str, Any]:

@@ -41,14 +41,14 @@ class Configuration:
         self._values: dict[str, Any] = {} if other is None else dict(other._values)
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Configuration:
+    def from_dict(map: Mapping[str, Any]) -> Configuration:  # noqa: A002 - PyFlink's name
         """A configuration with these entries.
 
         >>> print(Configuration.from_dict({"a": True, "b": timedelta(seconds=1)}))
         {a=true, b=1000 ms}
         """
         config = Configuration()
-        for key, value in values.items():
+        for key, value in map.items():
             config._set(key, value)
         return config
 

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from millstream.common.compat import no_effect
 from millstream.common.serialization import Encoder
 from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from millstream.connectors.bucket_assigner import (
@@ -98,10 +99,10 @@ class FileSinkBuilder:
         self._policy = RollingPolicy.default_rolling_policy()
         self._config = OutputFileConfig()
 
-    def with_bucket_assigner(self, assigner: BucketAssigner) -> FileSinkBuilder:
+    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> FileSinkBuilder:
         """Choose the folder of each record; by default there is one per hour, as in Flink."""
         hint = "BucketAssigner.date_time_bucket_assigner()"
-        self._assigner = _of(BucketAssigner, assigner, hint)
+        self._assigner = _of(BucketAssigner, bucket_assigner, hint)
         return self
 
     def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
@@ -114,6 +115,16 @@ class FileSinkBuilder:
         """Say what names begin and end with."""
         hint = "OutputFileConfig.builder().build()"
         self._config = _of(OutputFileConfig, output_file_config, hint)
+        return self
+
+    @no_effect("no file is open for longer than an epoch, so none has to be looked for")
+    def with_bucket_check_interval(self, interval: Any) -> FileSinkBuilder:
+        """Accepted for compatibility."""
+        return self
+
+    @no_effect("files are never compacted")
+    def disable_compact(self) -> FileSinkBuilder:
+        """Accepted for compatibility."""
         return self
 
     def enable_compact(self, strategy: Any, compactor: Any) -> FileSinkBuilder:

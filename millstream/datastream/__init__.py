@@ -66,6 +66,7 @@ from millstream.datastream.externalized_checkpoint_retention import (
     ExternalizedCheckpointRetention,
 )
 from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
+from millstream.datastream.iterative_stream import IterativeStream
 from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
@@ -119,6 +120,7 @@ __all__ = [
     "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
+    "IterativeStream",
     "JobManagerCheckpointStorage",
     "JoinFunction",
     "JoinedStreams",

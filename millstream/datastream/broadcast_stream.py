@@ -61,7 +61,26 @@ class BroadcastConnectedStream:
         func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
         output_type: Any = None,
     ) -> DataStream:
-        """Run a `KeyedBroadcastProcessFunction` if the stream is keyed, else a `BroadcastProcessFunction`."""
+        """Run a `KeyedBroadcastProcessFunction` if the stream is keyed, else a `BroadcastProcessFunction`.
+
+        >>> from millstream.datastream import KeyedBroadcastProcessFunction
+        >>> from millstream.datastream.state import MapStateDescriptor
+        >>> from millstream.testing import OperatorHarness
+        >>> names = MapStateDescriptor("names")
+        >>> class Named(KeyedBroadcastProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         yield ctx.get_current_key(), ctx.get_broadcast_state(names).get(value)
+        ...
+        ...     def process_broadcast_element(self, value, ctx):
+        ...         ctx.get_broadcast_state(names).put(*value)
+        >>> def named(numbers, told):
+        ...     return numbers.key_by(lambda n: n).connect(told.broadcast(names)).process(Named())
+        >>> with OperatorHarness(named) as harness:
+        ...     harness.process_element2((1, "one"))
+        ...     harness.process_element1(1)
+        ...     harness.extract_output()
+        [(1, 'one')]
+        """
         stream = self.non_broadcast_stream
         key = stream._key if isinstance(stream, KeyedStream) else None
         wanted = BroadcastProcessFunction if key is None else KeyedBroadcastProcessFunction

@@ -30,7 +30,20 @@ class ConnectedStreams:
     def key_by(
         self, key_selector1: Any, key_selector2: Any, key_type: Any = None
     ) -> ConnectedStreams:
-        """Key both streams, so that records with equal keys meet in one subtask and share state."""
+        """Key both streams, so that records with equal keys meet in one subtask and share state.
+
+        >>> from millstream.datastream import KeyedCoProcessFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class WithKey(KeyedCoProcessFunction):
+        ...     def process_element1(self, value, ctx):
+        ...         yield ctx.get_current_key(), value
+        ...
+        ...     def process_element2(self, value, ctx):
+        ...         yield ctx.get_current_key(), value
+        >>> both = env.from_collection([("a", 1)]).connect(env.from_collection(["ab"]))
+        >>> list(both.key_by(0, lambda text: text[0]).process(WithKey()).execute_and_collect())
+        [('a', ('a', 1)), ('a', 'ab')]
+        """
         return ConnectedStreams(
             self.stream1.key_by(key_selector1, key_type),
             self.stream2.key_by(key_selector2, key_type),
@@ -47,19 +60,58 @@ class ConnectedStreams:
         return self.stream1._apply(name, operator, output_type, inputs)
 
     def map(self, func: CoMapFunction, output_type: Any = None) -> DataStream:
-        """Run a `CoMapFunction`."""
+        """Run a `CoMapFunction`.
+
+        >>> from millstream.datastream import CoMapFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Length(CoMapFunction):
+        ...     def map1(self, value):
+        ...         return value
+        ...
+        ...     def map2(self, value):
+        ...         return len(value)
+        >>> both = env.from_collection([1]).connect(env.from_collection(["two"]))
+        >>> sorted(both.map(Length()).execute_and_collect())
+        [1, 3]
+        """
         function = as_function("map", func, CoMapFunction, plain=False)
         return self._apply("Co-Map", ops.CoMapOp(function, self._keys()), output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> DataStream:
-        """Run a `CoFlatMapFunction`."""
+        """Run a `CoFlatMapFunction`.
+
+        >>> from millstream.datastream import CoFlatMapFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Words(CoFlatMapFunction):
+        ...     def flat_map1(self, value):
+        ...         return value.split()
+        ...
+        ...     def flat_map2(self, value):
+        ...         return []  # heard and not repeated
+        >>> both = env.from_collection(["to be"]).connect(env.from_collection([1]))
+        >>> list(both.flat_map(Words()).execute_and_collect())
+        ['to', 'be']
+        """
         function = as_function("flat_map", func, CoFlatMapFunction, plain=False)
         return self._apply("Co-Flat Map", ops.CoFlatMapOp(function, self._keys()), output_type)
 
     def process(
         self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None
     ) -> DataStream:
-        """Run a `CoProcessFunction`, or a `KeyedCoProcessFunction` if both streams are keyed."""
+        """Run a `CoProcessFunction`, or a `KeyedCoProcessFunction` if both streams are keyed.
+
+        >>> from millstream.datastream import CoProcessFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Sides(CoProcessFunction):
+        ...     def process_element1(self, value, ctx):
+        ...         yield "left", value
+        ...
+        ...     def process_element2(self, value, ctx):
+        ...         yield "right", value
+        >>> both = env.from_collection([1]).connect(env.from_collection([2]))
+        >>> sorted(both.process(Sides()).execute_and_collect())
+        [('left', 1), ('right', 2)]
+        """
         keys = self._keys()
         if isinstance(func, KeyedCoProcessFunction):
             if not keys:

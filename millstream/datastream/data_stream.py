@@ -7,11 +7,10 @@ until `execute`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from millstream.common.count_windows import count_windows
 from millstream.common.error_policy import as_policy
-from millstream.common.execution_config import ExecutionConfig
 from millstream.common.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -24,18 +23,17 @@ from millstream.common.functions import (
 from millstream.common.generics import K, T, U, W
 from millstream.common.output_tag import OutputTag
 from millstream.common.sink import Sink
-from millstream.common.time import parse_duration
-from millstream.common.typeinfo import TypeInformation, Types
+from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink, as_sink_function
 from millstream.datastream.notebook import stream_html
+from millstream.datastream.operator_settings import OperatorSettings
 from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.transformations import (
-    ChainingStrategy,
     OperatorTransformation,
     PartitionTransformation,
     SideOutputTransformation,
@@ -50,15 +48,12 @@ if TYPE_CHECKING:
     from millstream.datastream.iterative_stream import IterativeStream
     from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
-    from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
     from millstream.datastream.windowed_stream import AllWindowedStream
 
 __all__ = ["DataStream"]
 
-Self = TypeVar("Self", bound="DataStream[Any]")
 
-
-class DataStream(Generic[T]):
+class DataStream(OperatorSettings, Generic[T]):
     """A stream of records.
 
     >>> from millstream.datastream import StreamExecutionEnvironment
@@ -68,107 +63,8 @@ class DataStream(Generic[T]):
     [10, 20, 30]
     """
 
-    def __init__(self, env: StreamExecutionEnvironment, transformation: Transformation) -> None:
-        self._env = env
-        self._transformation = transformation
-
     def _repr_html_(self) -> str:
         return stream_html(self)
-
-    # -- settings of the operator that makes this stream --------------------------------------------------
-
-    def _operator(self, call: str) -> OperatorTransformation:
-        if not isinstance(self._transformation, OperatorTransformation):
-            msg = f"{call} needs an operator; this stream is only a view of one"
-            raise UnsupportedOperation(
-                msg, hint=f"call {call} right after map, process and the like"
-            )
-        return self._transformation
-
-    def name(self: Self, name: str) -> Self:
-        """Name the operator, for plans, metrics and errors."""
-        self._operator("name").name = name
-        return self
-
-    def get_name(self) -> str:
-        """The operator's name."""
-        return self._operator("get_name").name
-
-    def uid(self: Self, uid: str) -> Self:
-        """Give the operator an id by which its state is found again when the program has changed."""
-        self._operator("uid").uid = uid
-        return self
-
-    def set_uid_hash(self: Self, uid_hash: str) -> Self:
-        """As `uid`, with the hash itself."""
-        self._operator("set_uid_hash").uid_hash = uid_hash
-        return self
-
-    def set_parallelism(self: Self, parallelism: int) -> Self:
-        """How many subtasks the operator has."""
-        operator = self._operator("set_parallelism")
-        if not isinstance(parallelism, int) or parallelism < 1:
-            raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
-        if operator.most_parallelism is not None and parallelism > operator.most_parallelism:
-            msg = f"'{operator.name}' cannot run with a parallelism of {parallelism}"
-            hint = "set the parallelism of the operators that follow"
-            raise InvalidArgument(msg, most=operator.most_parallelism, hint=hint)
-        operator.parallelism = parallelism
-        return self
-
-    def set_max_parallelism(self: Self, max_parallelism: int) -> Self:
-        """The number of the operator's key groups, and so the most it can be scaled to."""
-        if not isinstance(max_parallelism, int) or not 0 < max_parallelism <= 32768:
-            msg = "max parallelism must be from 1 to 32768"
-            raise InvalidArgument(msg, got=repr(max_parallelism))
-        self._operator("set_max_parallelism").max_parallelism = max_parallelism
-        return self
-
-    def force_non_parallel(self: Self) -> Self:
-        """One subtask, and no way to change that."""
-        operator = self._operator("force_non_parallel")
-        operator.parallelism = operator.max_parallelism = operator.most_parallelism = 1
-        return self
-
-    def set_buffer_timeout(self: Self, timeout_millis: Any) -> Self:
-        """How long a record may wait in a buffer for others, where the engine hands buffers on at once."""
-        self._operator("set_buffer_timeout").buffer_timeout = parse_duration(timeout_millis)
-        return self
-
-    def start_new_chain(self: Self) -> Self:
-        """Do not chain the operator to the one before it."""
-        self._operator("start_new_chain").chaining = ChainingStrategy.HEAD
-        return self
-
-    def disable_chaining(self: Self) -> Self:
-        """Do not chain the operator to anything."""
-        self._operator("disable_chaining").chaining = ChainingStrategy.NEVER
-        return self
-
-    def slot_sharing_group(self: Self, slot_sharing_group: Any) -> Self:
-        """Put the operator, and what follows it, into a slot sharing group."""
-        name = getattr(slot_sharing_group, "get_name", lambda: slot_sharing_group)()
-        self._operator("slot_sharing_group").slot_sharing_group = name
-        return self
-
-    def set_description(self: Self, description: str) -> Self:
-        """A longer text for plans."""
-        self._operator("set_description").description = description
-        return self
-
-    def get_type(self) -> TypeInformation:
-        """The declared type of the records."""
-        declared = self._transformation.output_type
-        pickled: TypeInformation = Types.PICKLED_BYTE_ARRAY()
-        return pickled if declared is None else declared
-
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment this stream belongs to."""
-        return self._env
-
-    def get_execution_config(self) -> ExecutionConfig:
-        """The environment's configuration of executions."""
-        return self._env.get_config()
 
     # -- transformations --------------------------------------------------------------------------------
 
@@ -229,7 +125,17 @@ class DataStream(Generic[T]):
         return result
 
     def process(self, func: ProcessFunction[T, U], output_type: Any = None) -> DataStream[U]:
-        """Full control: any number of outputs and side outputs per record."""
+        """Full control: any number of outputs and side outputs per record.
+
+        >>> from millstream.datastream import ProcessFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Halves(ProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         yield value // 2
+        ...         yield value - value // 2
+        >>> list(env.from_collection([5, 8]).process(Halves()).execute_and_collect())
+        [2, 3, 4, 4]
+        """
         function = as_function("process", func, ProcessFunction, plain=False)
         return self._apply("Process", ops.ProcessOp(function), output_type)
 
@@ -278,7 +184,14 @@ class DataStream(Generic[T]):
         return KeyedStream(self, as_key(key_selector, key_type))
 
     def union(self, *streams: DataStream[T]) -> DataStream[T]:
-        """The records of several streams, in no particular order between them."""
+        """The records of several streams, in no particular order between them.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> small, large = env.from_collection([1, 2]), env.from_collection([100])
+        >>> sorted(small.union(large).execute_and_collect())
+        [1, 2, 100]
+        """
         if not all(isinstance(one, DataStream) for one in streams):
             raise InvalidArgument("union takes streams", got=repr(streams))
         self._check_same_environment("union", *streams)
@@ -290,14 +203,36 @@ class DataStream(Generic[T]):
         )
 
     def iterate(self) -> IterativeStream[T]:
-        """Begin a loop: `close_with` on the result feeds records back into it, to be processed in the following epoch."""
+        """Begin a loop: `close_with` on the result feeds records back into it, for the following epoch.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> loop = env.from_collection([20]).iterate()
+        >>> halves = loop.map(lambda n: n // 2)
+        >>> fed_back = loop.close_with(halves.filter(lambda n: n > 1))
+        >>> list(halves.execute_and_collect())
+        [10, 5, 2, 1]
+        """
         from millstream.datastream.iterative_stream import IterativeStream
 
         return IterativeStream(self._env, self._values())
 
     def connect(self, ds: Any) -> Any:
         """Two streams of different types, for one function with a method for each; or this stream and a
-        `BroadcastStream`."""
+        `BroadcastStream`.
+
+        >>> from millstream.datastream import CoMapFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class AsText(CoMapFunction):
+        ...     def map1(self, value):
+        ...         return f"number {value}"
+        ...
+        ...     def map2(self, value):
+        ...         return f"word {value}"
+        >>> both = env.from_collection([1]).connect(env.from_collection(["a"]))
+        >>> sorted(both.map(AsText()).execute_and_collect())
+        ['number 1', 'word a']
+        """
         from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
         from millstream.datastream.connected_streams import ConnectedStreams
 
@@ -310,13 +245,35 @@ class DataStream(Generic[T]):
         return ConnectedStreams(self, ds)
 
     def join(self, other_stream: DataStream) -> JoinedStreams:
-        """Pairs of records of two streams with equal keys in one window."""
+        """Pairs of records of two streams with equal keys in one window.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.window import CountTrigger, GlobalWindows
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> orders = env.from_collection([("tea", 3)])
+        >>> prices = env.from_collection([("tea", 2)])
+        >>> both = orders.join(prices).where(0).equal_to(0).window(GlobalWindows.create())
+        >>> totals = both.trigger(CountTrigger.of(2)).apply(lambda o, p: (o[0], o[1] * p[1]))
+        >>> list(totals.execute_and_collect())
+        [('tea', 6)]
+        """
         from millstream.datastream.joined_streams import JoinedStreams
 
         return JoinedStreams(self, other_stream)
 
     def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
-        """All records of two streams with one key in one window."""
+        """All records of two streams with one key in one window.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.window import CountTrigger, GlobalWindows
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> words = env.from_collection(["ant"])
+        >>> letters = env.from_collection(["a"])
+        >>> both = words.co_group(letters).where(lambda w: w[0]).equal_to(lambda x: x)
+        >>> windows = both.window(GlobalWindows.create()).trigger(CountTrigger.of(2))
+        >>> list(windows.apply(lambda words, letters: [(words, letters)]).execute_and_collect())
+        [(['ant'], ['a'])]
+        """
         from millstream.datastream.joined_streams import CoGroupedStreams
 
         return CoGroupedStreams(self, other_stream)
@@ -342,7 +299,18 @@ class DataStream(Generic[T]):
         return self
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """The records that this stream's operator sent to a tag."""
+        """The records that this stream's operator sent to a tag.
+
+        >>> from millstream.datastream import OutputTag, ProcessFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> odd = OutputTag("odd")
+        >>> class Even(ProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         yield (odd, value) if value % 2 else value
+        >>> even = env.from_collection([1, 2, 3]).process(Even())
+        >>> list(even.get_side_output(odd).execute_and_collect())
+        [1, 3]
+        """
         operator = self._operator("get_side_output")
         return DataStream(
             self._env,
@@ -374,24 +342,59 @@ class DataStream(Generic[T]):
         )
 
     def forward(self) -> DataStream[T]:
-        """Each subtask sends to the subtask with its own number."""
+        """Each subtask sends to the subtask with its own number.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> text = env.from_collection([1, 2, 3]).forward().map(str).set_parallelism(1)
+        >>> list(text.execute_and_collect())
+        ['1', '2', '3']
+        """
         return self._partition(Partitioning(Strategy.FORWARD))
 
     def rebalance(self) -> DataStream[T]:
-        """Round robin over all subtasks of the next operator."""
+        """Round robin over all subtasks of the next operator.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> text = env.from_collection([1, 2, 3]).rebalance().map(str).set_parallelism(2)
+        >>> sorted(text.execute_and_collect())
+        ['1', '2', '3']
+        """
         return self._partition(Partitioning(Strategy.REBALANCE))
 
     def rescale(self) -> DataStream[T]:
-        """Round robin over a part of the subtasks of the next operator."""
+        """Round robin over a part of the subtasks of the next operator.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> text = env.from_collection([1, 2, 3]).rescale().map(str).set_parallelism(2)
+        >>> sorted(text.execute_and_collect())
+        ['1', '2', '3']
+        """
         return self._partition(Partitioning(Strategy.RESCALE))
 
     def shuffle(self) -> DataStream[T]:
-        """A random subtask for each record; a replay makes the same choices."""
+        """A random subtask for each record; a replay makes the same choices.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> text = env.from_collection([1, 2, 3]).shuffle().map(str).set_parallelism(2)
+        >>> sorted(text.execute_and_collect())
+        ['1', '2', '3']
+        """
         return self._partition(Partitioning(Strategy.SHUFFLE))
 
     def broadcast(self, *map_state_descriptors: Any) -> Any:
         """Every subtask of the next operator gets every record; with descriptors of broadcast state, a
-        `BroadcastStream` to connect another stream with."""
+        `BroadcastStream` to connect another stream with.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> text = env.from_collection([1, 2]).broadcast().map(str).set_parallelism(2)
+        >>> sorted(text.execute_and_collect())
+        ['1', '1', '2', '2']
+        """
         stream = self._partition(Partitioning(Strategy.BROADCAST))
         if not map_state_descriptors:
             return stream
@@ -400,13 +403,28 @@ class DataStream(Generic[T]):
         return BroadcastStream(stream, *map_state_descriptors)
 
     def global_(self) -> DataStream[T]:
-        """Everything goes to the first subtask of the next operator."""
+        """Everything goes to the first subtask of the next operator.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> text = env.from_collection([1, 2]).global_().map(str).set_parallelism(2)
+        >>> list(text.execute_and_collect())
+        ['1', '2']
+        """
         return self._partition(Partitioning(Strategy.GLOBAL))
 
     def partition_custom(
         self, partitioner: Partitioner | Callable[[Any, int], int], key_selector: Any
     ) -> DataStream:
-        """Choose each record's subtask by a function of its key and the next operator's parallelism."""
+        """Choose each record's subtask by a function of its key and the next operator's parallelism.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> numbers = env.from_collection([1, 2, 3])
+        >>> by_size = numbers.partition_custom(lambda key, count: min(key, count - 1), lambda n: n)
+        >>> sorted(by_size.map(str).set_parallelism(2).execute_and_collect())
+        ['1', '2', '3']
+        """
         function = as_function("partition_custom", partitioner, Partitioner)
         key = as_key(key_selector, call="partition_custom")
         return self._partition(Partitioning(Strategy.CUSTOM, key, function))
@@ -444,13 +462,29 @@ class DataStream(Generic[T]):
         return result
 
     def window_all(self, window_assigner: WindowAssigner[Any, W]) -> AllWindowedStream[T, W]:
-        """Cut the whole stream into windows, in one subtask (rule 33)."""
+        """Cut the whole stream into windows, in one subtask (rule 33).
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.window import CountTumblingWindowAssigner
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> in_pairs = CountTumblingWindowAssigner.of(2)
+        >>> windows = env.from_collection([1, 5, 3, 4]).window_all(in_pairs)
+        >>> list(windows.max().execute_and_collect())
+        [5, 4]
+        """
         from millstream.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, window_assigner)
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T, CountWindow]:
-        """Windows of so many records; with a slide, a new one after every so many. Only full ones fire."""
+        """Windows of so many records; with a slide, a new one after every so many. Only full ones fire.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([1, 2, 3, 4, 5]).count_window_all(2)
+        >>> list(windows.reduce(lambda a, b: a + b).execute_and_collect())
+        [3, 7]
+        """
         from millstream.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, count_windows(size, slide))
@@ -481,14 +515,36 @@ class DataStream(Generic[T]):
         return transformation
 
     def add_sink(self, sink_func: SinkFunction | Callable[[Any], None]) -> DataStreamSink:
-        """Call a `SinkFunction`, or a plain function, for each record. At-least-once."""
+        """Call a `SinkFunction`, or a plain function, for each record. At-least-once.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).add_sink(print)
+        >>> result = env.execute()
+        1
+        2
+        """
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
         function = as_sink_function(sink_func)
         return DataStreamSink(self._sink("Sink: Unnamed", ops.SinkFunctionOp(function)))
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
-        """Write to a `Sink`, which commits with the checkpoint."""
+        """Write to a `Sink`, which commits with the checkpoint.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from millstream.common import Encoder
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.connectors.file_system import FileSink
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     files = FileSink.for_row_format(folder, Encoder.simple_string_encoder()).build()
+        ...     sink = env.from_collection(["a", "b"]).sink_to(files)
+        ...     result = env.execute()
+        ...     [path.read_text() for path in Path(folder).rglob("part-*")]
+        ['a\\nb\\n']
+        """
         operator = getattr(sink, "to_operator", None)
         if callable(operator):
             return DataStreamSink(self._sink("Sink: Writer", operator()))
@@ -502,7 +558,15 @@ class DataStream(Generic[T]):
         return DataStreamSink(self._sink("Sink: Writer", ops.SinkOp(sink)))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print each record on the driver, with the subtask's number in front if there are several."""
+        """Print each record on the driver, with the subtask's number in front if there are several.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection(["a", "b"]).print("seen")
+        >>> result = env.execute()
+        seen> a
+        seen> b
+        """
         return DataStreamSink(self._sink("Sink: Print to Std. Out", ops.PrintOp(sink_identifier)))
 
     @overload
@@ -521,6 +585,14 @@ class DataStream(Generic[T]):
         """Run the program and iterate over this stream's records as they come.
 
         With `limit`, a list of at most so many.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> with env.from_collection([1, 2, 3]).execute_and_collect() as results:
+        ...     [n * 10 for n in results]
+        [10, 20, 30]
+        >>> env.from_collection([1, 2, 3]).execute_and_collect(limit=2)
+        [1, 2]
         """
         if limit is not None and limit < 1:
             raise InvalidArgument("limit must be 1 or more", got=limit)
@@ -535,5 +607,10 @@ class DataStream(Generic[T]):
 
         The schema is a DDL string such as ``"word string, n long"``; it can be left out if the stream declares
         a ROW or TUPLE type.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> words = env.from_collection([("a", 1)])
+        >>> words.to_dataframe("word string, n long").show()  # doctest: +SKIP
         """
         return self._env._to_dataframe(self, schema)

@@ -20,39 +20,95 @@ class DataStreamSink:
         self._transformation = transformation
 
     def name(self, name: str) -> DataStreamSink:
-        """Name the sink."""
+        """Name the sink.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().name("screen")
+        >>> result = env.execute()
+        1
+        2
+        """
         self._transformation.name = name if name.startswith("Sink: ") else f"Sink: {name}"
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
-        """Give the sink an id that survives changes of the program."""
+        """Give the sink an id that survives changes of the program.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().uid("screen")
+        >>> result = env.execute()
+        1
+        2
+        """
         self._transformation.uid = uid
         return self
 
     def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
-        """As `uid`, with the hash itself."""
+        """As `uid`, with the hash itself.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().set_uid_hash("0123456789abcdef" * 2)
+        >>> result = env.execute()
+        1
+        2
+        """
         self._transformation.uid_hash = uid_hash
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        """How many subtasks write."""
+        """How many subtasks write.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().set_parallelism(1)
+        >>> result = env.execute()
+        1
+        2
+        """
         if not isinstance(parallelism, int) or parallelism < 1:
             raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
         self._transformation.parallelism = parallelism
         return self
 
     def set_description(self, description: str) -> DataStreamSink:
-        """A longer text for plans."""
+        """A longer text for plans.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().set_description("what the user sees")
+        >>> result = env.execute()
+        1
+        2
+        """
         self._transformation.description = description
         return self
 
     def disable_chaining(self) -> DataStreamSink:
-        """Do not chain the sink to the operator before it."""
+        """Do not chain the sink to the operator before it.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().disable_chaining()
+        >>> result = env.execute()
+        1
+        2
+        """
         self._transformation.chaining = ChainingStrategy.NEVER
         return self
 
     def slot_sharing_group(self, slot_sharing_group: Any) -> DataStreamSink:
-        """Put the sink into a slot sharing group."""
+        """Put the sink into a slot sharing group.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sink = env.from_collection([1, 2]).print().slot_sharing_group("output")
+        >>> result = env.execute()
+        1
+        2
+        """
         name = getattr(slot_sharing_group, "get_name", lambda: slot_sharing_group)()
         self._transformation.slot_sharing_group = name
         return self

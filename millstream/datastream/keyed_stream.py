@@ -60,19 +60,57 @@ class KeyedStream(DataStream[T], Generic[K, T]):
     def map(
         self, func: Callable[[T], U] | MapFunction[T, U], output_type: Any = None
     ) -> DataStream[U]:
-        """As on a `DataStream`, in the context of each record's key."""
+        """As on a `DataStream`, in the context of each record's key.
+
+        >>> from millstream.datastream import MapFunction, StreamExecutionEnvironment
+        >>> from millstream.datastream.state import ValueStateDescriptor
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Number(MapFunction):
+        ...     def open(self, ctx):
+        ...         self.seen = ctx.get_state(ValueStateDescriptor("seen"))
+        ...
+        ...     def map(self, value):
+        ...         self.seen.update((self.seen.value() or 0) + 1)
+        ...         return value, self.seen.value()
+        >>> letters = env.from_collection(["a", "b", "a"]).key_by(lambda letter: letter)
+        >>> list(letters.map(Number()).execute_and_collect())
+        [('a', 1), ('b', 1), ('a', 2)]
+        """
         function = as_function("map", func, MapFunction)
         return self._apply("Map", ops.MapOp(function, key=self._key), output_type)
 
     def flat_map(
         self, func: Callable[[T], Iterable[U]] | FlatMapFunction[T, U], output_type: Any = None
     ) -> DataStream[U]:
-        """As on a `DataStream`, in the context of each record's key."""
+        """As on a `DataStream`, in the context of each record's key.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> words = env.from_collection([("a", 2), ("b", 1)])
+        >>> list(words.key_by(0).flat_map(lambda w: w[0] * w[1]).execute_and_collect())
+        ['a', 'a', 'b']
+        """
         function = as_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", ops.FlatMapOp(function, key=self._key), output_type)
 
     def filter(self, func: Callable[[T], object] | FilterFunction[T]) -> DataStream[T]:
-        """As on a `DataStream`, in the context of each record's key."""
+        """As on a `DataStream`, in the context of each record's key.
+
+        >>> from millstream.datastream import FilterFunction, StreamExecutionEnvironment
+        >>> from millstream.datastream.state import ValueStateDescriptor
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class First(FilterFunction):
+        ...     def open(self, ctx):
+        ...         self.seen = ctx.get_state(ValueStateDescriptor("seen"))
+        ...
+        ...     def filter(self, value):
+        ...         first = self.seen.value() is None
+        ...         self.seen.update(True)
+        ...         return first
+        >>> letters = env.from_collection(["a", "b", "a"]).key_by(lambda letter: letter)
+        >>> list(letters.filter(First()).execute_and_collect())
+        ['a', 'b']
+        """
         function = as_function("filter", func, FilterFunction)
         result = self._apply("Filter", ops.FilterOp(function, key=self._key))
         result._transformation.output_type = self._transformation.output_type
@@ -81,7 +119,17 @@ class KeyedStream(DataStream[T], Generic[K, T]):
     def process(  # type: ignore[override]
         self, func: KeyedProcessFunction[T, U], output_type: Any = None
     ) -> DataStream[U]:
-        """Run a `KeyedProcessFunction`."""
+        """Run a `KeyedProcessFunction`.
+
+        >>> from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class WithKey(KeyedProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         yield ctx.get_current_key(), value
+        >>> numbers = env.from_collection([1, 2]).key_by(lambda n: n % 2)
+        >>> list(numbers.process(WithKey()).execute_and_collect())
+        [(1, 1), (0, 2)]
+        """
         function = as_function("process", func, KeyedProcessFunction, plain=False)
         return self._apply("KeyedProcess", ops.KeyedProcessOp(self._key, function), output_type)
 
@@ -98,15 +146,36 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return self._rolled("Reduce", ops.ReduceOp(self._key, function))
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T]:
-        """The running sum of a field; the other fields are those of the key's first record."""
+        """The running sum of a field; the other fields are those of the key's first record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 3), ("a", 1), ("a", 5)])
+        >>> list(bids.key_by(0).sum(1).execute_and_collect())
+        [('a', 3), ('a', 4), ('a', 9)]
+        """
         return self._rolling("sum", position_to_sum)
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T]:
-        """The smallest value of a field so far; the other fields are those of the key's first record."""
+        """The smallest value of a field so far; the other fields are those of the key's first record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 3), ("a", 1), ("a", 5)])
+        >>> list(bids.key_by(0).min(1).execute_and_collect())
+        [('a', 3), ('a', 1), ('a', 1)]
+        """
         return self._rolling("min", position_to_min)
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T]:
-        """The largest value of a field so far; the other fields are those of the key's first record."""
+        """The largest value of a field so far; the other fields are those of the key's first record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 3), ("a", 1), ("a", 5)])
+        >>> list(bids.key_by(0).max(1).execute_and_collect())
+        [('a', 3), ('a', 3), ('a', 5)]
+        """
         return self._rolling("max", position_to_max)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T]:
@@ -121,7 +190,14 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return self._rolling("min_by", position_to_min_by)
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T]:
-        """The record with the largest value of a field so far; the earlier one of equals."""
+        """The record with the largest value of a field so far; the earlier one of equals.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 1, "x"), ("a", 3, "y"), ("a", 3, "z")])
+        >>> list(bids.key_by(0).max_by(1).execute_and_collect())
+        [('a', 1, 'x'), ('a', 3, 'y'), ('a', 3, 'y')]
+        """
         return self._rolling("max_by", position_to_max_by)
 
     def _rolling(self, kind: str, field: int | str) -> DataStream[T]:
@@ -149,13 +225,26 @@ class KeyedStream(DataStream[T], Generic[K, T]):
     def key_by(self, key_selector: int | str, key_type: Any = None) -> KeyedStream[Any, T]: ...
 
     def key_by(self, key_selector: Any, key_type: Any = None) -> KeyedStream[Any, T]:
-        """Partition by another key."""
+        """Partition by another key.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", "x", 1), ("b", "x", 2)]).key_by(0)
+        >>> list(bids.key_by(1).sum(2).execute_and_collect())
+        [('a', 'x', 1), ('a', 'x', 3)]
+        """
         return KeyedStream(self._source, as_key(key_selector, key_type))
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> Any:
-        """The records as `Row(key, value)` (rule 41)."""
+        """The records as `Row(key, value)` (rule 41).
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> list(env.from_collection([("a", 1)]).key_by(0).execute_and_collect())
+        [<Row('a', ('a', 1))>]
+        """
         key = self._key
 
         def with_key(value: Any) -> Row:
@@ -167,7 +256,15 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return pairs.execute_and_collect(job_execution_name, limit=limit)
 
     def get_type(self) -> Any:
-        """`ROW(key, value)` (rule 41)."""
+        """`ROW(key, value)` (rule 41).
+
+        >>> from millstream.common import Types
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> words = env.from_collection(["a"], Types.STRING())
+        >>> words.key_by(len, Types.INT()).get_type()
+        RowTypeInfo(Integer, String)
+        """
         key_type = self._key.key_type or Types.PICKLED_BYTE_ARRAY()
         return Types.ROW([key_type, super().get_type()])
 
@@ -209,7 +306,27 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return WindowedStream(self, count_windows(size, slide))
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
-        """Pairs of records of two keyed streams with equal keys and timestamps that are so far apart."""
+        """Pairs of records of two keyed streams with equal keys and timestamps that are so far apart.
+
+        >>> from millstream.common import TimestampAssigner, WatermarkStrategy
+        >>> from millstream.datastream import ProcessJoinFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Second(TimestampAssigner):
+        ...     def extract_timestamp(self, value, record_timestamp):
+        ...         return value[1]
+        >>> class Pair(ProcessJoinFunction):
+        ...     def process_element(self, left, right, ctx):
+        ...         yield left[0], left[1], right[1]
+        >>> def keyed(records):
+        ...     strategy = WatermarkStrategy.for_monotonous_timestamps()
+        ...     stream = env.from_collection(records)
+        ...     timed = strategy.with_timestamp_assigner(Second())
+        ...     return stream.assign_timestamps_and_watermarks(timed).key_by(0)
+        >>> orders, parcels = keyed([("tea", 100)]), keyed([("tea", 90), ("tea", 150)])
+        >>> pairs = orders.interval_join(parcels).between(0, 60).process(Pair())
+        >>> list(pairs.execute_and_collect())
+        [('tea', 100, 150)]
+        """
         from millstream.datastream.interval_join import IntervalJoin
 
         return IntervalJoin(self, other_stream)

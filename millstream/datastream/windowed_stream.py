@@ -65,22 +65,52 @@ class _Windowed(Generic[T, W]):
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment this stream belongs to."""
+        """The environment this stream belongs to.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> env.from_collection([1]).count_window_all(2).get_execution_environment() is env
+        True
+        """
         return self._stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
-        """The declared type of the records in the windows."""
+        """The declared type of the records in the windows.
+
+        >>> from millstream.common import Types
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> env.from_collection(["a"], Types.STRING()).count_window_all(2).get_input_type()
+        String
+        """
         return self._stream._values().get_type()
 
     # -- settings ---------------------------------------------------------------------------------------
 
     def trigger(self: Self, trigger: Trigger[Any, Any]) -> Self:
-        """When results are due, in the place of the assigner's own trigger."""
+        """When results are due, in the place of the assigner's own trigger.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.window import CountTrigger, GlobalWindows, PurgingTrigger
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([1, 2, 3, 4]).window_all(GlobalWindows.create())
+        >>> in_pairs = windows.trigger(PurgingTrigger.of(CountTrigger.of(2)))
+        >>> list(in_pairs.sum().execute_and_collect())
+        [3, 7]
+        """
         self._trigger = self._fitting(_one("trigger", trigger, Trigger))
         return self
 
     def evictor(self: Self, evictor: Evictor[Any, Any]) -> Self:
-        """Take records out of windows before or after the function; the windows then keep all their records."""
+        """Take records out of windows before or after the function; the windows then keep all their records.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> from millstream.datastream.window import CountEvictor
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([1, 2, 3, 4]).count_window_all(4)
+        >>> list(windows.evictor(CountEvictor.of(2)).sum().execute_and_collect())
+        [7]
+        """
         self._evictor = _one("evictor", evictor, Evictor)
         return self
 
@@ -88,6 +118,18 @@ class _Windowed(Generic[T, W]):
         """How long after its end a window is kept for late records; each of them makes it fire again.
 
         Windows that do not end by watermark know no lateness and ignore it.
+
+        >>> from millstream.datastream.window import TumblingEventTimeWindows
+        >>> from millstream.testing import OperatorHarness
+        >>> def sums(stream):
+        ...     windows = stream.window_all(TumblingEventTimeWindows.of("1 s"))
+        ...     return windows.allowed_lateness("5 s").sum()
+        >>> with OperatorHarness(sums) as harness:
+        ...     harness.process_element(1, 100)
+        ...     harness.process_watermark(999)
+        ...     harness.process_element(10, 200)  # late
+        ...     harness.extract_output()
+        [1, 11]
         """
         lateness = parse_duration(time_ms)
         if lateness < 0:
@@ -99,6 +141,19 @@ class _Windowed(Generic[T, W]):
         """Where records go that are too late for all their windows; without this they are dropped.
 
         They are read with `get_side_output(output_tag)` on the stream of the results.
+
+        >>> from millstream.datastream import OutputTag
+        >>> from millstream.datastream.window import TumblingEventTimeWindows
+        >>> from millstream.testing import OperatorHarness
+        >>> late = OutputTag("late")
+        >>> def sums(stream):
+        ...     windows = stream.window_all(TumblingEventTimeWindows.of("1 s"))
+        ...     return windows.side_output_late_data(late).sum()
+        >>> with OperatorHarness(sums, side_outputs=[late]) as harness:
+        ...     harness.process_watermark(999)
+        ...     harness.process_element(10, 200)
+        ...     harness.get_side_output(late)
+        [10]
         """
         self._late_tag = _one("side_output_late_data", output_tag, OutputTag)
         return self
@@ -127,6 +182,12 @@ class _Windowed(Generic[T, W]):
         """Fold each window's records into one value of their own type, which is kept in their place.
 
         A window function gets that value as its only element, and knows the window.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection(["a", "b", "c", "d"]).count_window_all(2)
+        >>> list(windows.reduce(lambda one, other: one + other).execute_and_collect())
+        ['ab', 'cd']
         """
         reduce = as_function("reduce", reduce_function, ReduceFunction)
         function = self._window_function("reduce", window_function)
@@ -162,6 +223,24 @@ class _Windowed(Generic[T, W]):
         """Fold each window's records into an accumulator, which is kept in their place.
 
         A window function gets the result as its only element, and knows the window.
+
+        >>> from millstream.datastream import AggregateFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Mean(AggregateFunction):
+        ...     def create_accumulator(self):
+        ...         return 0, 0
+        ...
+        ...     def add(self, value, accumulator):
+        ...         return accumulator[0] + value, accumulator[1] + 1
+        ...
+        ...     def get_result(self, accumulator):
+        ...         return accumulator[0] / accumulator[1]
+        ...
+        ...     def merge(self, acc_a, acc_b):
+        ...         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+        >>> windows = env.from_collection([1, 2, 3, 5]).count_window_all(2)
+        >>> list(windows.aggregate(Mean()).execute_and_collect())
+        [1.5, 4.0]
         """
         aggregate = as_function("aggregate", aggregate_function, AggregateFunction, plain=False)
         function = self._window_function("aggregate", window_function)
@@ -171,35 +250,90 @@ class _Windowed(Generic[T, W]):
     def apply(
         self, window_function: AnyWindowFunction[T, U], output_type: Any = None
     ) -> DataStream[U]:
-        """Run a window function over all records of each window."""
+        """Run a window function over all records of each window.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment, WindowFunction
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Middle(WindowFunction):
+        ...     def apply(self, key, window, inputs):
+        ...         yield key, sorted(inputs)[1]
+        >>> windows = env.from_collection([("a", 5), ("a", 1), ("a", 3)]).key_by(0).count_window(3)
+        >>> list(windows.apply(Middle()).execute_and_collect())
+        [('a', ('a', 3))]
+        """
         function = as_function("apply", window_function, self._apply_class, plain=False)
         return self._build("list", None, function, output_type)
 
     def process(
         self, process_window_function: AnyWindowFunction[T, U], output_type: Any = None
     ) -> DataStream[U]:
-        """Run a process function over all records of each window; it may also ask for time and state."""
+        """Run a process function over all records of each window; it may also ask for time and state.
+
+        >>> from millstream.datastream import ProcessWindowFunction, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> class Size(ProcessWindowFunction):
+        ...     def process(self, key, context, elements):
+        ...         yield key, len(list(elements))
+        >>> windows = env.from_collection(["a", "b", "a"]).key_by(lambda x: x).count_window(2)
+        >>> list(windows.process(Size()).execute_and_collect())
+        [('a', 2)]
+        """
         function = as_function("process", process_window_function, self._process_class, plain=False)
         return self._build("list", None, function, output_type)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T]:
-        """The sum of a field over each window; the other fields are those of the window's first record."""
+        """The sum of a field over each window; the other fields are those of the window's first record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([("a", 3), ("a", 5)]).key_by(0).count_window(2)
+        >>> list(windows.sum(1).execute_and_collect())
+        [('a', 8)]
+        """
         return self._field("sum", position_to_sum)
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T]:
-        """The smallest value of a field in each window; the other fields are those of its first record."""
+        """The smallest value of a field in each window; the other fields are those of its first record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([("a", 3), ("a", 5)]).key_by(0).count_window(2)
+        >>> list(windows.min(1).execute_and_collect())
+        [('a', 3)]
+        """
         return self._field("min", position_to_min)
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T]:
-        """The largest value of a field in each window; the other fields are those of its first record."""
+        """The largest value of a field in each window; the other fields are those of its first record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([("a", 3), ("a", 5)]).key_by(0).count_window(2)
+        >>> list(windows.max(1).execute_and_collect())
+        [('a', 5)]
+        """
         return self._field("max", position_to_max)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T]:
-        """The record of each window with the smallest value of a field; the earlier one of equals."""
+        """The record of each window with the smallest value of a field; the earlier one of equals.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 3, "x"), ("a", 5, "y")])
+        >>> list(bids.key_by(0).count_window(2).min_by(1).execute_and_collect())
+        [('a', 3, 'x')]
+        """
         return self._field("min_by", position_to_min_by)
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T]:
-        """The record of each window with the largest value of a field; the earlier one of equals."""
+        """The record of each window with the largest value of a field; the earlier one of equals.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> bids = env.from_collection([("a", 3, "x"), ("a", 5, "y")])
+        >>> list(bids.key_by(0).count_window(2).max_by(1).execute_and_collect())
+        [('a', 5, 'y')]
+        """
         return self._field("max_by", position_to_max_by)
 
     def _field(self, kind: str, field: Any) -> DataStream[T]:

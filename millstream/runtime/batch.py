@@ -8,37 +8,32 @@ than one key group, and a key group that is too large is taken apart on disk. No
 
 from __future__ import annotations
 
-import pickle
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
-from typing import IO, Any
+from itertools import islice
+from operator import itemgetter, length_hint
+from typing import Any
 
 import pyarrow as pa
 
 from millstream.common.functions import KeySelector
-from millstream.graph.operators import Key
+from millstream.graph.operators import Key, WindowOp
+from millstream.runtime.batch_spill import BY_TIME, CHUNK, PARTS, UNPACKED, Item, Spilled, in_order
 from millstream.runtime.chain import Chain
 from millstream.runtime.clock import NO_TIME
-from millstream.runtime.codec import decode, dumps
+from millstream.runtime.codec import Buffer, decode
 from millstream.runtime.exchange import field_getter
 from millstream.runtime.failure import explain, explain_decoding
 from millstream.runtime.input import ordered, rows_of
 from millstream.runtime.job import JobSpec, VertexSpec
-from millstream.runtime.keys import canonical, key_group
+from millstream.runtime.keys import canonical
 from millstream.runtime.output import GROUP_SHIFT
 from millstream.runtime.rows import BATCH_BYTES
 from millstream.runtime.task import LevelTask
 
 __all__ = ["BatchTask", "task_for"]
 
-# Into so many parts a key group is taken that does not fit into memory.
-_PARTS = 64
 # Keys between two looks at what has been sent.
 _KEYS = 64
-
-# A record with its timestamp and the input it came through.
-Item = tuple[int, int, Any]
 
 
 def task_for(job: JobSpec, level: int, subtask: int, epoch: int, *, source: int = -1) -> LevelTask:
@@ -83,7 +78,7 @@ class BatchTask(LevelTask):
             size = len(memoryview(row.payload))
             self._bytes_in[edge.vertex] = self._bytes_in.get(edge.vertex, 0) + size
             group = row.sequence >> GROUP_SHIFT
-            if group and groups[edge.vertex].keyed:
+            if groups[edge.vertex].takes(group):
                 yield from groups[edge.vertex].add(group, edge.input_index, row.payload, memory)
                 continue
             try:
@@ -116,13 +111,22 @@ class _KeyGroup:
     def __init__(self, chain: Chain, task: BatchTask) -> None:
         self._chain = chain
         self._task = task
-        keys = chain.vertex.head.operator.keys
-        self.keyed = bool(keys)
+        operator = chain.vertex.head.operator
+        keys = operator.keys
+        self._keyed = bool(keys)
+        # Windows of a whole stream: all records have one key, and come without a key group.
+        self._whole = isinstance(operator, WindowOp) and operator.all_windows
         self._readers = [key_reader(key) for key in keys]
+        # Only where it shows is a key's order anything else than that of arrival.
+        self._sorts = chain.stamped or len(keys) > 1
         self._group = 0
         self._buffers: list[tuple[int, bytes]] = []
         self._size = 0
-        self._spilled: _Spilled | None = None
+        self._spilled: Spilled | None = None
+
+    def takes(self, group: int) -> bool:
+        """True if what comes under a key group, or under none (0), is to wait for the rest of it."""
+        return self._whole or (self._keyed and group > 0)
 
     def add(self, group: int, index: int, payload: Any, memory: int) -> Iterator[pa.RecordBatch]:
         """A buffer of a key group; those of one group come together."""
@@ -133,9 +137,9 @@ class _KeyGroup:
         data = bytes(memoryview(payload))
         self._buffers.append((index, data))
         self._size += len(data)
-        if self._size > memory:
+        if self._size * UNPACKED > memory:
             if self._spilled is None:
-                self._spilled = _Spilled(1)
+                self._spilled = Spilled(1)
             self._spill(self._spilled, self._buffers)
             self._buffers, self._size = [], 0
 
@@ -146,23 +150,48 @@ class _KeyGroup:
         if spilled is not None:
             self._spill(spilled, buffers)
             yield from self._run_spilled(spilled)
-        elif buffers:
+        elif buffers and self._sorts:
             yield from self._run_keys(self._items(buffers))
+        elif buffers:
+            yield from self._run_plain(buffers)
+
+    def _records(self, payload: bytes) -> Buffer:
+        try:
+            buffer = decode(payload)
+        except Exception as error:
+            raise explain_decoding(error, self._chain.vertex.head) from error
+        self._task._count(self._chain.vertex.id, len(buffer.records))
+        return buffer
 
     def _items(self, buffers: Iterable[tuple[int, bytes]]) -> Iterator[tuple[Any, Item]]:
         """Every record of some buffers, with its key."""
-        vertex = self._chain.vertex.id
         for index, payload in buffers:
-            try:
-                buffer = decode(payload)
-            except Exception as error:
-                raise explain_decoding(error, self._chain.vertex.head) from error
+            buffer = self._records(payload)
             read = self._readers[index]
-            self._task._count(vertex, len(buffer.records))
             stamps = buffer.timestamps
             for place, record in enumerate(buffer.records):
                 at = NO_TIME if stamps is None else stamps[place]
                 yield read(record), (at, index, record)
+
+    def _run_plain(self, buffers: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+        """As `_run_keys`, where records have no times and come through one input."""
+        by_key: dict[Any, list[Any]] = {}
+        read = self._readers[0]
+        for _, payload in buffers:
+            for record in self._records(payload).records:
+                key = read(record)
+                found = by_key.get(key)
+                if found is None:
+                    by_key[key] = [record]
+                else:
+                    found.append(record)
+        buffers.clear()
+        for number, key in enumerate(list(by_key)):
+            self._process(0, by_key.pop(key), None, 0)
+            self._end_key()
+            if number % _KEYS == 0:
+                yield from self._task._full_rows(self._chain)
+        yield from self._task._full_rows(self._chain)
 
     def _run_keys(self, items: Iterable[tuple[Any, Item]]) -> Iterator[pa.RecordBatch]:
         by_key: dict[Any, list[Item]] = {}
@@ -173,35 +202,41 @@ class _KeyGroup:
             else:
                 found.append(item)
         for number, key in enumerate(list(by_key)):
-            self._run_key(by_key.pop(key))
+            found = by_key.pop(key)
+            if self._sorts:
+                found.sort(key=BY_TIME)
+            self._run_items(found)
             self._end_key()
             if number % _KEYS == 0:
                 yield from self._task._full_rows(self._chain)
         yield from self._task._full_rows(self._chain)
 
-    def _run_key(self, items: list[Item]) -> None:
-        """A key's records: in the order of time, those of equal times as they came (rule 60)."""
-        chain = self._chain
-        if chain.stamped or len(self._readers) > 1:
-            items.sort(key=itemgetter(0, 1))
+    def _run_items(self, items: list[Item], done: int = 0) -> None:
+        """Records of a key: in the order of time, those of equal times as they came (rule 60)."""
+        stamped = self._chain.stamped
         start = 0
         while start < len(items):
             index, end = items[start][1], start + 1
             while end < len(items) and items[end][1] == index:
                 end += 1
             part = items[start:end] if end - start < len(items) else items
-            records = [item[2] for item in part]
-            probe: Iterator[Any] = iter(records)
-            try:
-                if chain.stamped:
-                    chain.inputs[index](zip(probe, [item[0] for item in part], strict=True))
-                else:
-                    chain.inputs[index](probe)
-            except Exception as error:
-                left = len(list(probe))
-                position = f"input {index}, record {{index}} of its key"
-                raise explain(error, chain, start + len(records) - left - 1, position) from error
+            stamps = [item[0] for item in part] if stamped else None
+            self._process(index, [item[2] for item in part], stamps, done + start)
             start = end
+
+    def _process(self, index: int, records: list[Any], stamps: list[int] | None, done: int) -> None:
+        chain = self._chain
+        probe = iter(records)
+        try:
+            if stamps is None:
+                chain.inputs[index](probe)
+            else:
+                chain.inputs[index](zip(probe, stamps, strict=True))
+        except Exception as error:
+            place = done + len(records) - length_hint(probe) - 1
+            raise explain(
+                error, chain, place, f"input {index}, record {{index}} of its key"
+            ) from error
 
     def _end_key(self) -> None:
         chain = self._chain
@@ -214,89 +249,34 @@ class _KeyGroup:
 
     # -- key groups that do not fit into memory -------------------------------------------------------------
 
-    def _spill(self, spilled: _Spilled, buffers: list[tuple[int, bytes]]) -> None:
+    def _spill(self, spilled: Spilled, buffers: list[tuple[int, bytes]]) -> None:
         spilled.write(self._items(buffers))
 
-    def _run_spilled(self, spilled: _Spilled) -> Iterator[pa.RecordBatch]:
+    def _run_spilled(self, spilled: Spilled) -> Iterator[pa.RecordBatch]:
         memory = self._task.job.sort_memory
-        for part in range(_PARTS):
-            if spilled.sizes[part] <= memory:
+        for part in range(PARTS):
+            if spilled.sizes[part] * UNPACKED <= memory:
                 yield from self._run_keys(spilled.read(part))
             elif len(spilled.keys[part]) == 1:
                 yield from self._run_one(spilled, part)
             else:
-                deeper = _Spilled(spilled.depth + 1)
+                deeper = Spilled(spilled.depth + 1)
                 deeper.write(spilled.read(part))
                 yield from self._run_spilled(deeper)
         spilled.close()
 
-    def _run_one(self, spilled: _Spilled, part: int) -> Iterator[pa.RecordBatch]:
-        """A single key with more records than fit into memory. They stay in the order they came in."""
-        for block in spilled.blocks(part):
-            self._run_key([item for _, item in block])
+    def _run_one(self, spilled: Spilled, part: int) -> Iterator[pa.RecordBatch]:
+        """A single key with more records than fit into memory."""
+        items: Iterator[Item] = (item for block in spilled.blocks(part) for _, item in block)
+        if self._sorts:
+            items = in_order(items, self._task.job.sort_memory)
+        done = 0
+        while chunk := list(islice(items, CHUNK)):
+            self._run_items(chunk, done)
+            done += len(chunk)
             yield from self._task._full_rows(self._chain)
         self._end_key()
         yield from self._task._full_rows(self._chain)
-
-
-class _Spilled:
-    """Records on disk, in parts by their keys."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self._files: list[IO[bytes] | None] = [None] * _PARTS
-        self.sizes = [0] * _PARTS
-        # Up to two keys of each part: whether there is more than one.
-        self.keys: list[set[Any]] = [set() for _ in range(_PARTS)]
-
-    def write(self, items: Iterable[tuple[Any, Item]]) -> None:
-        """Take them apart."""
-        waiting: list[list[tuple[Any, Item]]] = [[] for _ in range(_PARTS)]
-        # Another number of groups at each depth, so that keys which were together are not again.
-        modulus = (_PARTS + 2 * self.depth + 1) * _PARTS
-        for key, item in items:
-            part = key_group(key, modulus) % _PARTS
-            keys = self.keys[part]
-            if len(keys) < 2:
-                keys.add(key)
-            waiting[part].append((key, item))
-            if len(waiting[part]) >= 256:
-                self._put(part, waiting[part])
-                waiting[part] = []
-        for part, rest in enumerate(waiting):
-            if rest:
-                self._put(part, rest)
-
-    def _put(self, part: int, block: list[tuple[Any, Item]]) -> None:
-        file = self._files[part]
-        if file is None:
-            file = self._files[part] = tempfile.TemporaryFile(prefix="millstream-batch-")  # noqa: SIM115
-        data = dumps(block)
-        file.write(len(data).to_bytes(8, "little"))
-        file.write(data)
-        self.sizes[part] += len(data)
-
-    def blocks(self, part: int) -> Iterator[list[tuple[Any, Item]]]:
-        """A part's records, some at a time."""
-        file = self._files[part]
-        if file is None:
-            return
-        file.seek(0)
-        while size := file.read(8):
-            yield pickle.loads(file.read(int.from_bytes(size, "little")))
-        file.close()
-        self._files[part] = None
-
-    def read(self, part: int) -> Iterator[tuple[Any, Item]]:
-        """A part's records."""
-        for block in self.blocks(part):
-            yield from block
-
-    def close(self) -> None:
-        """Let go of the files."""
-        for file in self._files:
-            if file is not None:
-                file.close()
 
 
 def key_reader(key: Key) -> Callable[[Any], Any]:

@@ -1,14 +1,16 @@
 """The interval join: pairs of records of one key whose timestamps are so far apart (Flink's `IntervalJoinOperator`).
 
-A record is kept in its side's buffer, and meets what the other side's buffer holds within the bounds. A *cleanup timer*
-removes it once the watermark says that nothing it could meet is still to come. A buffer has a list for each key and
-timestamp; which timestamps a key has is known in memory, in order, so that a record looks at those it meets only.
+A record is kept in its side's buffer, and meets what the other side's buffer holds within the bounds. It is removed
+once the watermark says that nothing it could meet is still to come. A buffer has a list for each key and timestamp.
+Which timestamps there are is known in memory: of each key in order, so that a record looks at those it meets only, and
+of all keys by time. When a record goes follows from its timestamp, so the timers that Flink has here are not needed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from millstream.common.join_functions import ProcessJoinFunction
@@ -17,25 +19,24 @@ from millstream.graph.operators import IntervalJoinOp
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.state import DELETED, ListChange, Table, isolate
-from millstream.runtime.timers import InternalTimers
 
-__all__ = ["LEFT", "RIGHT", "IntervalJoin"]
-
-LEFT, RIGHT = 0, 1
-"""The namespaces of cleanup timers."""
+__all__ = ["IntervalJoin"]
 
 Emit = Callable[[Any, int], None]
 
 
 class Times:
-    """Which timestamps each key has in a table with keys (canon, timestamp); it is the table's index."""
+    """Which timestamps there are in a table with keys (canon, timestamp); it is the table's index."""
 
-    __slots__ = ("_at", "_table", "of", "valid")
+    __slots__ = ("_at", "_heap", "_keys", "_table", "of", "valid")
 
     def __init__(self, table: Table) -> None:
         self._at: dict[Any, list[int]] = {}
         self.of = self._at.get
         """A key's timestamps in order, or None. Only to be read, and only while `valid`."""
+        # The keys of each timestamp, never too few, sometimes too many; and the timestamps.
+        self._keys: dict[int, list[Any]] = {}
+        self._heap: list[int] = []
         self._table = table
         # The table may have been filled before anybody asked for it.
         self.valid = False
@@ -51,19 +52,37 @@ class Times:
             times.append(timestamp)
         else:
             place = bisect_left(times, timestamp)
-            if times[place] != timestamp:
-                times.insert(place, timestamp)
+            if times[place] == timestamp:
+                return
+            times.insert(place, timestamp)
+        keys = self._keys.get(timestamp)
+        if keys is None:
+            self._keys[timestamp] = [canon]
+            heappush(self._heap, timestamp)
+        else:
+            keys.append(canon)
 
-    def remove(self, canon: Any, timestamp: int) -> None:
-        """The key has nothing any more at a timestamp."""
+    def remove(self, canon: Any, timestamp: int) -> bool:
+        """The key has nothing any more at a timestamp; False if it had nothing before."""
         times = self._at.get(canon)
         if times is None:
-            return
+            return False
         place = bisect_left(times, timestamp)
-        if place < len(times) and times[place] == timestamp:
-            del times[place]
-            if not times:
-                del self._at[canon]
+        if place == len(times) or times[place] != timestamp:
+            return False
+        del times[place]
+        if not times:
+            del self._at[canon]
+        return True
+
+    def first(self) -> int | None:
+        """The smallest timestamp."""
+        return self._heap[0] if self._heap else None
+
+    def take_first(self) -> list[Any]:
+        """Remove the smallest timestamp; the keys that had something there."""
+        timestamp = heappop(self._heap)
+        return [canon for canon in self._keys.pop(timestamp) if self.remove(canon, timestamp)]
 
     def applied(self, kind: str, entries: list[Any]) -> None:
         """Entries of a file were put into the table."""
@@ -79,14 +98,19 @@ class Times:
     def clear(self) -> None:
         """The table is empty."""
         self._at.clear()
+        self._keys.clear()
+        self._heap.clear()
 
     def refresh(self) -> None:
         """Look at the whole table."""
-        self._at.clear()
+        self.clear()
         for canon, timestamp in self._table.keys():  # noqa: SIM118 - a table is no dictionary
             self._at.setdefault(canon, []).append(timestamp)
+            self._keys.setdefault(timestamp, []).append(canon)
         for times in self._at.values():
             times.sort()
+        self._heap = list(self._keys)
+        heapify(self._heap)
         self.valid = True
 
 
@@ -127,16 +151,21 @@ class _Buffer:
         base = self.read(pair, None)
         return items if base is None else base + items
 
-    def drop(self, canon: Any, timestamp: int) -> None:
-        """Those of a timestamp have met all they could."""
-        pair = canon, timestamp
-        # What came and went within an epoch leaves no trace in the epoch's file.
-        if self.read(pair, None) is None:
-            self.changes.pop(pair, None)
-        else:
-            self.changes[pair] = DELETED
-        if self.times.valid:
-            self.times.remove(canon, timestamp)
+    def drop_until(self, time: int) -> None:
+        """What is not later than this has met all it could."""
+        times, changes, read = self.times, self.changes, self.read
+        if not times.valid:
+            times.refresh()
+        first = times.first()
+        while first is not None and first <= time:
+            for canon in times.take_first():
+                pair = canon, first
+                # What came and went within an epoch leaves no trace in the epoch's file.
+                if read(pair, None) is None:
+                    changes.pop(pair, None)
+                else:
+                    changes[pair] = DELETED
+            first = times.first()
 
 
 class _PairContext(ProcessJoinFunction.Context):
@@ -170,36 +199,30 @@ class _Side:
         "_late",
         "_lower",
         "_mine",
-        "_namespace",
         "_other",
-        "_timers",
         "_upper",
-        "stays",
     )
 
     def __init__(
         self,
         join: IntervalJoin,
-        namespace: int,
         bounds: tuple[int, int],
         buffers: tuple[_Buffer, _Buffer],
         late: Emit | None,
+        *,
+        is_left: bool,
     ) -> None:
         self._join = join
-        self._namespace = namespace
-        self._is_left = namespace == LEFT
+        self._is_left = is_left
         self._lower, self._upper = bounds
-        self.stays = max(self._upper, 0)
-        """How long after its own time a record can still meet one that is not late."""
         self._mine, self._other = buffers
         self._late = late
-        self._keys, self._timers = join.keys, join.timers
-        self._call, self._context, self._emit = join.call, join.context, join.emit
+        self._keys, self._call = join.keys, join.call
+        self._context, self._emit = join.context, join.emit
 
     def process(self, value: Any, timestamp: int) -> None:
         """A record of the current key."""
-        timers = self._timers
-        if timestamp < timers.watermark or timestamp == NO_TIME:
+        if timestamp < self._join.watermark or timestamp == NO_TIME:
             self._put_aside(value, timestamp)
             return
         mine, other, canon = self._mine, self._other, self._keys.canon
@@ -208,8 +231,6 @@ class _Side:
         if not other.times.valid:
             other.times.refresh()
         mine.add(canon, timestamp, isolate(value))
-        # Before the function is called: also a record whose failure is passed over has to go one day.
-        timers.register_event(self._namespace, timestamp + self.stays)
         times = other.times.of(canon)
         if times is None:
             return
@@ -246,35 +267,34 @@ class _Side:
 
 
 class IntervalJoin:
-    """One subtask's interval join. `keys` says whose record or timer is at hand."""
+    """One subtask's interval join. `keys` says whose record is at hand."""
 
     def __init__(
         self,
         op: IntervalJoinOp,
         keys: KeyContext,
         tables: tuple[Table, Table],
-        timers: InternalTimers,
         emit: Emit,
         late: tuple[Emit | None, Emit | None],
     ) -> None:
         self.keys = keys
-        self.timers = timers
         self.call: Callable[..., Any] = op.function.process_element
         self.context = _PairContext()
         self.emit = emit
+        self.watermark = NO_TIME
         self.dropped_late = 0
         self._left, self._right = left, right = _Buffer(tables[0]), _Buffer(tables[1])
-        one = _Side(self, LEFT, (op.lower, op.upper), (left, right), late[0])
-        two = _Side(self, RIGHT, (-op.upper, -op.lower), (right, left), late[1])
-        self._left_stays, self._right_stays = one.stays, two.stays
+        # How long after its own time a record of either side can still meet one that is not late.
+        self._left_stays, self._right_stays = max(op.upper, 0), max(-op.lower, 0)
+        one = _Side(self, (op.lower, op.upper), (left, right), late[0], is_left=True)
+        two = _Side(self, (-op.upper, -op.lower), (right, left), late[1], is_left=False)
         self.process1: Callable[[Any, int], None] = one.process
         """Takes a record of the left side and its timestamp, once the key context is set."""
         self.process2: Callable[[Any, int], None] = two.process
         """The same for the right side."""
 
-    def on_event_time(self, timestamp: int, namespace: Any) -> None:
-        """Nothing is still to come that could meet the records of a timestamp."""
-        if namespace == LEFT:
-            self._left.drop(self.keys.canon, timestamp - self._left_stays)
-        else:
-            self._right.drop(self.keys.canon, timestamp - self._right_stays)
+    def advance(self, watermark: int) -> None:
+        """The watermark has moved on: forget what it has passed."""
+        self.watermark = watermark
+        self._left.drop_until(watermark - self._left_stays)
+        self._right.drop_until(watermark - self._right_stays)

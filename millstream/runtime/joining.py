@@ -20,7 +20,6 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.interval_join import IntervalJoin
 from millstream.runtime.state import Table
-from millstream.runtime.timers import InternalTimers
 from millstream.runtime.window_operator import WindowOperator
 from millstream.runtime.window_state import own_table
 from millstream.runtime.windowing import (
@@ -80,17 +79,14 @@ def _interval_join(
     def buffer(name: str) -> Table:
         return own_table(states, b.store, node.uid, ListStateDescriptor(name))
 
-    timers = InternalTimers(keys, lambda table: b.table(node, table))
     left, right = (None if tag is None else late_outlet(b, node, tag) for tag in op.late_tags)
     operator = IntervalJoin(
         op,
         keys,
         (buffer("join-left"), buffer("join-right")),
-        timers,
         result_outlet(b, node, emit_result),
         (left, right),
     )
-    timers.on_event_time = operator.on_event_time
-    b.fires(node, timers)
+    b.follows(node, operator)
     b.opens(node, op.function)
     return operator

@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from millstream.checkpoint.manifest import Manifest
+from millstream.checkpoint.manifest import FeedbackFile, Manifest
+from millstream.checkpoint.statefile import StateFile
 from millstream.graph.level_plan import LevelPlan
+from millstream.graph.operators import FeedbackSourceOp
 from millstream.runtime.control import TaskReport
 
 __all__ = ["JobMetrics", "VertexMetrics"]

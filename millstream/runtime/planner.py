@@ -29,13 +29,14 @@ class EpochPlanner:
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         settings = job.settings
-        specs = [one for one in job.split_sources if not isinstance(one.source, FeedbackSource)]
+        every = job.split_sources
+        specs = [one for one in every if not isinstance(one.source, FeedbackSource)]
         self._sources = SourceCoordinator(
             specs, settings.epoch_interval, fixed=settings.epoch_records
         )
-        self._loops = Loops([one for one in job.split_sources if one not in specs])
+        self._loops = Loops([one for one in every if isinstance(one.source, FeedbackSource)])
         self._unread: Feedback = {}
-        self._endless = bool(job.frame_sources)
+        self._endless = bool(self._loops) and bool(job.frame_sources)
         self._uids = {str(spec.node): spec.uid for spec in specs}
         self._everything = job.one_epoch
         self._has_sources = bool(specs)
@@ -133,13 +134,13 @@ class EpochPlanner:
         self._unread = self._loops.pending
         return [*self._sources.empty_ranges(ended=ended), *self._loops.nothing(ended=ended)]
 
-    def done(self, feedback: Feedback) -> None:
+    def done(self, feedback: Feedback | None = None) -> None:
         """The epoch that was planned last is complete; the next one reads what it feeds back."""
         assert self._started is not None
         if self._counts:
             self._sources.epoch_took(self._clock() - self._started)
         self._sources.commit(self._end)
-        self._loops.take(feedback)
+        self._loops.take(feedback or {})
         self.offset = self._end
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ A case is a text of options (`name: value`) and indented blocks:
     parallelism: 1 2 4        the default; 1 3 for a case with a scripted input
     epochs: 1 3 whole         the default; records in an epoch
     order: any                the default; `same`: as written; `by EXPR`: as written among equal EXPR of v
+    mode: BATCH               the default is STREAMING; AUTOMATIC is possible too
     spark: yes                it is run on Spark too
 
     input words:              a stream `words`, read from a collection; one expression per line
@@ -37,6 +38,7 @@ import pytest
 
 from millstream import datastream
 from millstream.common import watermark_strategy
+from millstream.common.execution_mode import RuntimeExecutionMode
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.time import Duration, Time
 from millstream.common.typeinfo import Types
@@ -63,7 +65,7 @@ NAMES = {name: getattr(datastream, name) for name in datastream.__all__} | {
     **{name: getattr(watermark_strategy, name) for name in watermark_strategy.__all__},
     **script.FOR_PROGRAMS,
 }
-IN_SCOPE = [*range(1, 47), *range(48, 59), 63]
+IN_SCOPE = [*range(1, 59), 60, 63]
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +98,7 @@ class Case:
                 self.blocks[block][1].append("")
         unknown = {name.split()[0] for name in self.blocks} - {
             "parallelism", "epochs", "order", "input", "define", "program", "expect",
-            "print", "error", "spark",
+            "print", "error", "spark", "mode",
         }  # fmt: skip
         assert not unknown, f"{path.name}: unknown {unknown}"
 
@@ -121,6 +123,11 @@ class Case:
     def script(self, name, scope):
         """The values or the entries of a block that may say something of time."""
         return script.parse(self.lines(name), scope)
+
+    @property
+    def mode(self):
+        """The mode that the case runs in."""
+        return RuntimeExecutionMode[self.options.get("mode", "STREAMING")]
 
     @property
     def on_time(self):
@@ -151,7 +158,8 @@ class Case:
         """All pairs of parallelism and epoch size."""
         default = "1 3" if self.on_time else "1 2 4"
         parallelism = self.options.get("parallelism", default).split()
-        epochs = self.options.get("epochs", "1 3 whole").split()
+        default = "1 3 whole" if self.mode is RuntimeExecutionMode.STREAMING else "whole"
+        epochs = self.options.get("epochs", default).split()
         for p, epoch in itertools.product(parallelism, epochs):
             yield int(p), None if epoch == "whole" else int(epoch)
 
@@ -186,7 +194,7 @@ def compare(case, got, expected):
 
 
 def run(case, p, epoch, capsys):
-    env = environment(p, epoch)
+    env = environment(p, epoch).set_runtime_mode(case.mode)
     if case.moves_clock:
         clock.now = script.now
     with keeping() as kept:

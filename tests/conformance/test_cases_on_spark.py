@@ -27,7 +27,8 @@ def test_case_on_spark(case):
     for name in case.of_kind("expect"):
         configuration = Configuration.from_dict({"execution.target": "spark"})
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
-        scope = program_of(case, env.set_parallelism(2), 2)
+        env.set_parallelism(2).set_runtime_mode(case.mode)
+        scope = program_of(case, env, 2)
         stream = scope[name]
         assert isinstance(stream, DataStream)
         if case.stamps(name):

@@ -18,8 +18,11 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")}
 TIME_GUIDE = (ROOT / "docs" / "time.md").read_text()
+JOIN_GUIDE = (ROOT / "docs" / "joins.md").read_text()
 # [name](../examples/name): some words, and the block with its output.
-SHOWN = re.findall(r"\(\.\./examples/(\w+\.py)\): [^`]*```\n(.*?)```", TIME_GUIDE, re.DOTALL)
+SHOWN = re.findall(
+    r"\(\.\./examples/(\w+\.py)\): [^`]*```\n(.*?)```", TIME_GUIDE + JOIN_GUIDE, re.DOTALL
+)
 # Programs with a test of their own.
 APART = {
     "async_enrichment.py",
@@ -55,6 +58,7 @@ EXPECTED: dict[str, list[str]] = {
         "1> ('south', 21.0)",
         "1> ('south', 22.0)",
     ],
+    "shortest_paths.py": ["bridge: 5", "harbour: 10", "lock: 1", "mill: 0", "weir: 7"],
     "spark_frames.py": [
         "+--------+----------+",
         "|customer|max(total)|",
@@ -63,7 +67,7 @@ EXPECTED: dict[str, list[str]] = {
         "|     bob|         5|",
         "+--------+----------+",
     ],
-    # The guide shows what they print.
+    # The guides show what they print.
     **{name: output.splitlines() for name, output in SHOWN if name not in APART},
 }
 
@@ -112,9 +116,10 @@ def test_idle_source(spark: Any, monkeypatch: Any, capfd: Any) -> None:
     ]
 
 
-def test_guide_to_time() -> None:
+@pytest.mark.parametrize("guide", [TIME_GUIDE, JOIN_GUIDE], ids=["time", "joins"])
+def test_guide(guide: str) -> None:
     """Its snippets build a program, together; nothing is run."""
-    snippets = re.findall(r"```python\n(.*?)```", TIME_GUIDE, re.DOTALL)
+    snippets = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     exec("\n".join(snippets), {})
 
 

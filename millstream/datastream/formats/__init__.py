@@ -1,0 +1,1 @@
+"""Formats of messages and files, module by module as in PyFlink."""

@@ -1,0 +1,211 @@
+"""Iterations: how records get from the end of a loop back to its beginning (Flink's `StreamIterationHead` and
+`StreamIterationTail`).
+
+The graph has no cycle. A loop ends in an operator that writes an epoch's records to a file of the job's folder, and
+begins with a source that reads them in the following epoch:
+
+```
+epoch n      stream ─┬─▶ body ─┬─▶ …
+             source ─┘         └─▶ tail ──▶ file ──▶ manifest n ─┐
+epoch n+1    stream ─┬─▶ body …                                  │
+             source ─┘ ◀─────────────────────────────────────────┘
+```
+
+The manifest of epoch n names the files, so what is between two rounds is part of the checkpoint, is removed when no
+retained checkpoint names it, and goes into savepoints. What no manifest names was never fed back.
+
+No watermark goes round: a loop never holds event time back, as in Flink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, NoReturn
+
+import msgspec
+
+from millstream.checkpoint.manifest import Feedback, FeedbackFile
+from millstream.checkpoint.statefile import Header, StateReader, StateWriter, TableInfo
+from millstream.checkpoint.storage import Storage
+from millstream.common.sink import WriterContext
+from millstream.common.source import (
+    Boundedness,
+    Source,
+    SourceReader,
+    Timestamped,
+)
+from millstream.graph.operators import FeedbackOp
+from millstream.graph.stream_graph import StreamGraph
+from millstream.runtime.clock import NO_TIME
+from millstream.runtime.codec import dumps
+from millstream.runtime.control import SplitProgress
+from millstream.runtime.sources import SourceSpec, SplitRange, SubtaskRanges
+from millstream.runtime.state_chain import store_folder
+
+__all__ = ["FeedbackReader", "FeedbackSource", "FeedbackWriter", "Loops", "fed_back_to"]
+
+# Records written and read at a time.
+_BLOCK = 1024
+
+
+class FeedbackSource(Source):
+    """Where a loop begins. Its splits are the files of the epoch before, which the driver knows without looking."""
+
+    def boundedness(self) -> Boundedness:
+        """A loop ends when nothing is fed back and its input has ended."""
+        return Boundedness.BOUNDED
+
+    def paced(self) -> bool:
+        """What is fed back is there only in the next epoch."""
+        return True
+
+    def create_enumerator(self, parallelism: int) -> NoReturn:
+        """There is none: `Loops` plans what is read."""
+        raise AssertionError("the files of a loop are planned by Loops")
+
+    def create_reader(self) -> SourceReader:
+        """The task tells it where the files are."""
+        return FeedbackReader()
+
+
+class FeedbackReader(SourceReader):
+    """Reads the files of the epoch before, in a worker."""
+
+    storage: Storage
+    stamped: bool = False
+
+    def read(self, split: str, start: int, end: int) -> Iterator[Any]:
+        """The records of a file; it is always read as a whole."""
+        with self.storage.open_read(split) as stream:
+            for _, _, (records, stamps) in StateReader(split, stream):
+                if not self.stamped:
+                    yield from records
+                else:
+                    times = stamps if stamps is not None else [NO_TIME] * len(records)
+                    yield from map(Timestamped, records, times)
+
+
+class FeedbackWriter:
+    """Where a loop ends, in a worker: writes what one subtask feeds back in one epoch. Used as a sink's writer is."""
+
+    def __init__(self, storage: Storage, uid: str, *, stamped: bool) -> None:
+        self._storage = storage
+        self._uid = uid
+        self._stamped = stamped
+        self._values: list[Any] = []
+        self._stamps: list[int] = []
+        self._header = Header("", 0, True)
+        self._file: StateWriter | None = None
+        self._open = ExitStack()
+        self._count = 0
+
+    def begin(self, context: WriterContext) -> None:
+        """A new epoch: a new file, under a name that no other attempt can have."""
+        self._values, self._stamps = [], []
+        self._file, self._count = None, 0
+        folder = store_folder(f"{self._uid}/{context.subtask}")
+        name = f"shared/{folder}/{context.epoch:012d}-{context.attempt}-feedback"
+        self._header = Header(name, context.epoch, True, [TableInfo("feedback", "list")])
+
+    def write(self, value: Any, stamp: int = NO_TIME) -> None:
+        """Feed one record back."""
+        self._values.append(value)
+        self._stamps.append(stamp)
+        if len(self._values) >= _BLOCK:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._file is None:
+            stream = self._open.enter_context(self._storage.open_write(self._header.name))
+            self._file = StateWriter(stream, self._header, dumps)
+        stamps = self._stamps if self._stamped else None
+        self._file.entries(0, "A", [self._values, stamps])
+        self._count += len(self._values)
+        self._values, self._stamps = [], []
+
+    def prepare_commit(self) -> bytes | None:
+        """The file, for the manifest; None if nothing is fed back."""
+        if self._values:
+            self._flush()
+        if self._file is None:
+            return None
+        self._file.end()
+        self._open.close()
+        made = FeedbackFile(self._header.name, self._header.epoch, self._file.size, self._count)
+        self._file = None
+        return msgspec.msgpack.encode(made)
+
+    def abort(self) -> None:
+        """The attempt failed: what is half written must not get its name."""
+        error = RuntimeError("the attempt failed")
+        with suppress(Exception):
+            self._open.__exit__(RuntimeError, error, None)
+        self._file = None
+
+
+class Loops:
+    """The driver's half: what each loop reads in the next epoch. One thread uses it at a time."""
+
+    def __init__(self, specs: Sequence[SourceSpec]) -> None:
+        self._specs = specs
+        self._files: Feedback = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._specs)
+
+    @property
+    def pending(self) -> Feedback:
+        """What has been fed back and not been read."""
+        return self._files
+
+    def take(self, feedback: Feedback) -> None:
+        """A checkpoint is complete, or the job goes on from one: this is what it feeds back."""
+        # Of loops that the program no longer has, the user has allowed to leave everything behind.
+        own = {spec.uid for spec in self._specs}
+        self._files = {uid: files for uid, files in feedback.items() if files and uid in own}
+
+    def ranges(self, *, ended: bool) -> list[SubtaskRanges]:
+        """All of it, spread over the subtasks of the loops' sources."""
+        result: list[SubtaskRanges] = []
+        for spec in self._specs:
+            by_subtask: dict[int, list[SplitRange]] = {}
+            for channel, file in enumerate(self._files.get(spec.uid, ())):
+                # Never said to have ended, never announced: nobody waits for the watermarks of a loop.
+                progress = SplitProgress(spec.node, file.name, 0, file.records, False, 0)
+                part = SplitRange(channel, progress)
+                by_subtask.setdefault(channel % spec.parallelism, []).append(part)
+            subtasks: Iterable[int] = range(spec.parallelism) if ended else sorted(by_subtask)
+            result.extend(
+                SubtaskRanges(spec.node, subtask, tuple(by_subtask.get(subtask, ())), ended)
+                for subtask in subtasks
+            )
+        return result
+
+    def nothing(self, *, ended: bool) -> list[SubtaskRanges]:
+        """The reading of an epoch that reads nothing."""
+        return [
+            SubtaskRanges(spec.node, subtask, (), ended)
+            for spec in self._specs
+            for subtask in range(spec.parallelism)
+        ]
+
+
+def fed_back_to(
+    graph: StreamGraph,
+) -> Callable[[Mapping[str, list[bytes]]], tuple[dict[str, list[bytes]], Feedback]]:
+    """Tells what tasks have to commit from what they have fed back."""
+    heads = {
+        node.uid: graph.nodes[node.operator.head].uid
+        for node in graph.nodes.values()
+        if isinstance(node.operator, FeedbackOp)
+    }
+    read = msgspec.msgpack.Decoder(FeedbackFile)
+
+    def apart(made: Mapping[str, list[bytes]]) -> tuple[dict[str, list[bytes]], Feedback]:
+        feedback = {
+            heads[u]: [read.decode(one) for one in m] for u, m in made.items() if u in heads
+        }
+        return {uid: one for uid, one in made.items() if uid not in heads}, feedback
+
+    return apart
