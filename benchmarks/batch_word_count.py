@@ -198,13 +198,10 @@ def main() -> None:
     parser.add_argument("--text", help="use this text, and keep it")
     opts = parser.parse_args()
     if opts.system:
-        # A child: its functions travel to workers, which find this module by its name.
-        import batch_word_count as this
-
         found = (
-            this.count_in_millstream(opts.text, opts.cores, opts.limit)
+            count_in_millstream(opts.text, opts.cores, opts.limit)
             if opts.system == "millstream"
-            else this.count_in_rdds(opts.text, opts.cores)
+            else count_in_rdds(opts.text, opts.cores)
         )
         print(json.dumps(found), flush=True)
         return

@@ -265,9 +265,9 @@ class EpochDriver:
             for uid, count in report.late_records.items():
                 if not self.metrics.late_records.get(uid):
                     _log.warning(
-                        "'%s' has dropped %d late record%s: they came after the watermark had passed their windows. "
-                        "Allow more disorder in the watermark strategy, or use allowed_lateness or "
-                        "side_output_late_data",
+                        "'%s' has dropped %d late record%s: they came after the watermark had passed what they belong "
+                        "to. Allow more disorder in the watermark strategy, or use allowed_lateness or a side output "
+                        "for late data",
                         self._nodes[uid].name,
                         count,
                         "" if count == 1 else "s",

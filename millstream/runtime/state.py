@@ -53,9 +53,16 @@ _all_atomic = ATOMIC.issuperset
 def isolate(value: Any) -> Any:
     """A value that nobody else can change: itself if it cannot be changed at all, else a copy (rule 45)."""
     kind = type(value)
-    if kind in ATOMIC or (kind is tuple and _all_atomic(map(type, value))):
+    if kind in ATOMIC or (kind is tuple and _fixed(value)):
         return value
     return pickle.loads(dumps(value))
+
+
+def _fixed(value: tuple[Any, ...]) -> bool:
+    """True if nothing in a tuple can be changed."""
+    if _all_atomic(map(type, value)):
+        return True
+    return all(type(one) in ATOMIC or (type(one) is tuple and _fixed(one)) for one in value)
 
 
 class ListChange:

@@ -32,7 +32,7 @@ from millstream.common.types import Row
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.file_format import StreamFormat
 from millstream.connectors.file_source import FileSource
-from millstream.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
+from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import (
     ConfigurationError,
     EmptyProgramError,
@@ -960,10 +960,6 @@ def test_a_limit_that_makes_no_sense_starts_no_job(limit):
     ("call", "name"),
     [
         (lambda s: s.cache(), "cache"),
-        (
-            lambda s: s.get_execution_environment().set_runtime_mode(RuntimeExecutionMode.BATCH),
-            "BATCH",
-        ),
     ],
 )
 def test_calls_that_are_not_there_yet(call, name):
