@@ -24,6 +24,7 @@ __all__ = [
     "Transformation",
     "UnionTransformation",
     "calling_line",
+    "line_of",
 ]
 
 
@@ -50,6 +51,15 @@ def calling_line() -> SourceLine | None:
             return SourceLine(code.co_filename, number, text)
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def line_of(method: Any) -> SourceLine | None:
+    """Where a user's method is written."""
+    code = getattr(method, "__code__", None)
+    if code is None:
+        return None
+    file, line = code.co_filename, code.co_firstlineno
+    return SourceLine(file, line, linecache.getline(file, line).strip())
 
 
 class ChainingStrategy:

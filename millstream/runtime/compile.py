@@ -16,6 +16,7 @@ from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.graph.time import uses_timers
+from millstream.graph.transformations import line_of
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
 from millstream.runtime.async_io import compile_async
 from millstream.runtime.clock import NO_TIME
@@ -244,7 +245,8 @@ def _compile_stage(b: ChainBuilder, node: StreamNode, strategy: WatermarkStrateg
     if strategy.timestamp_assigner is not None:
         method = strategy.timestamp_assigner.extract_timestamp
         field = timestamp_subscript_of(method)
-        b.at(node, v, "timestamp")
+        # What is inlined has no frame of its own that an error could show.
+        b.at(node, v, "timestamp", None if field is None else line_of(method))
         if field is None:
             code.line(f"{t} = {code.bind(method, 'timestamp')}({v}, {b.stamp()})")
         else:

@@ -166,6 +166,9 @@ def _by_role(
             evidence["hint"] = (
                 "the selector must give a key for every record; filter out those without one"
             )
+        case "timestamp":
+            kind, what = UserFunctionError, f"the timestamp assigner of '{node.name}' {raised}"
+            evidence["hint"] = "extract_timestamp must give a timestamp for every record"
         case "partition":
             kind, what = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
         case _ if isinstance(node.operator, _SINKS):
