@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from itertools import islice
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from harness import say
 from millstream.common.functions import FlatMapFunction, MapFunction, RuntimeContext
 
 LINE = 12
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 
 
 # ---------------------------------------------------------------- the input
@@ -41,18 +42,18 @@ def make_text(path: Path, megabytes: int, words: int) -> int:
     import numpy as np
 
     chance = np.random.default_rng(7)
-    known = np.array([f"{crc32(str(n).encode()):x}"[: 3 + n % 6] + f"{n:x}" for n in range(words)])
+    known = [f"{crc32(str(n).encode()):x}"[: 3 + n % 6] + f"{n:x}" for n in range(words)]
     shares = 1 / np.arange(1, words + 1)
     edges = np.cumsum(shares / shares.sum())
     written = count = 0
     with path.open("w") as file:
         while written < megabytes << 20:
-            chosen = known[np.minimum(np.searchsorted(edges, chance.random(BLOCK)), words - 1)]
-            lines = (" ".join(part) for part in chosen[: BLOCK // LINE * LINE].reshape(-1, LINE))
-            text = "\n".join(lines) + "\n"
+            chosen = np.minimum(np.searchsorted(edges, chance.random(BLOCK * LINE)), words - 1)
+            named = map(known.__getitem__, chosen.tolist())
+            text = "".join(" ".join(islice(named, LINE)) + "\n" for _ in range(BLOCK))
             file.write(text)
             written += len(text)
-            count += BLOCK // LINE * LINE
+            count += BLOCK * LINE
     return count
 
 

@@ -120,22 +120,11 @@ def _emit_combined(
     code = builder.code
     key = emit_canonical(builder, node, edge.partitioning.key, variable)
     builder.at(node, variable, "send")
-    combined: dict[Any, Any] = {}
-    find = _key_router(edge, {}, list(range(len(writer.lists))), writer.by_group)
-    stamps = bool(writer.stamps)
-
-    def send() -> None:
-        for canon, record in combined.items():
-            index = find(canon)
-            records = writer.lists[index]
-            records.append(record)
-            if stamps:
-                writer.stamps[index].append(NO_TIME)
-            if len(records) >= writer.limit:
-                writer.flush(index)
-        combined.clear()
-
-    writer.combined = send
+    # An operator may emit at several places of the code; what they send is held in one.
+    if writer.combined is None:
+        writer.combined = _Combined(edge, writer)
+    send = writer.combined
+    combined = send.held
     so_far, missing = code.fresh("s"), code.bind(MISSING, "MISSING")
     held = code.bind(combined, "combined")
     code.line(f"{so_far} = {code.bind(combined.get, 'combining')}({key}, {missing})")
@@ -147,9 +136,36 @@ def _emit_combined(
     if edge.combines_pairs:
         both = f"type({so_far}) is tuple and len({so_far}) == 2 and type({variable}) is tuple"
         with code.block(f"elif {both}:"):
-            code.line(f"{held}[{key}] = ({so_far}[0], {so_far}[1] + {variable}[1])")
+            with code.block("try:"):
+                code.line(f"{held}[{key}] = ({so_far}[0], {so_far}[1] + {variable}[1])")
+            with code.block("except TypeError:"):
+                # It says what is wrong with the record.
+                code.line(f"{held}[{key}] = {combine}({so_far}, {variable})")
     with code.block("else:"):
         code.line(f"{held}[{key}] = {combine}({so_far}, {variable})")
+
+
+class _Combined:
+    """The records that a sender holds back, one per key; called, it sends them."""
+
+    __slots__ = ("_find", "_writer", "held")
+
+    def __init__(self, edge: Edge, writer: EdgeWriter) -> None:
+        self.held: dict[Any, Any] = {}
+        self._writer = writer
+        self._find = _key_router(edge, {}, list(range(len(writer.lists))), writer.by_group)
+
+    def __call__(self) -> None:
+        writer, find = self._writer, self._find
+        for canon, record in self.held.items():
+            index = find(canon)
+            records = writer.lists[index]
+            records.append(record)
+            if writer.stamps:
+                writer.stamps[index].append(NO_TIME)
+            if len(records) >= writer.limit:
+                writer.flush(index)
+        self.held.clear()
 
 
 def _key_router(

@@ -70,7 +70,7 @@ class EdgeWriter:
         # In a batch job: a list for each key group, whose number leads that of the buffer.
         self.by_group = by_group
         # What holds records back to combine them, if anything does; called before everything is sent.
-        self.combined: Callable[[], None] | None = None
+        self.combined: Any = None
         # A broadcast keeps one list and writes its buffer once for each target.
         self.copies: Sequence[int] = targets if broadcast else ()
         self.targets: Sequence[int] = (targets[0],) if broadcast else targets

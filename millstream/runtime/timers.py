@@ -147,11 +147,15 @@ class _Queue:
             at = self.calendar.next
         keys.leave()
 
-    def finish(self, keys: KeyContext, fired: Fired) -> None:
-        """Fire everything that is there now, and nothing that is registered meanwhile (rule 60)."""
+    def take_all(self) -> list[Any]:
+        """Everything that is there now, in order."""
         timers = []
         while self.due() is not None:
             timers.append(self.calendar.pop())
+        return timers
+
+    def finish(self, timers: list[Any], keys: KeyContext, fired: Fired) -> None:
+        """Fire those of the timers that have not been deleted since."""
         for key in timers:
             if self._there(key):
                 self._forget(key)
@@ -210,10 +214,12 @@ class InternalTimers:
         self._processing.fire(time, self._keys, self.on_processing_time)
 
     def finish_key(self) -> None:
-        """A key of a batch job has ended: event timers first, then those of the clock (rule 60)."""
+        """A key of a batch job has ended: event timers first, then those of the clock, and nothing that is registered
+        meanwhile (rule 60)."""
         self.watermark = MAX_TIME
-        self._event.finish(self._keys, self.on_event_time)
-        self._processing.finish(self._keys, self.on_processing_time)
+        event, processing = self._event.take_all(), self._processing.take_all()
+        self._event.finish(event, self._keys, self.on_event_time)
+        self._processing.finish(processing, self._keys, self.on_processing_time)
         self.watermark = NO_TIME
 
     def next_tick(self) -> int | None:
