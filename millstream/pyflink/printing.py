@@ -1,7 +1,8 @@
 """What `print()` writes for values of a declared type, when a PyFlink program runs.
 
 In PyFlink a stream with a declared type holds Java's objects, and they are printed as Java does: `(a,1)` for a tuple,
-`true`, `1.0E10`. Rows and values without a type are printed by Python, in PyFlink as in Millstream.
+`true`, `1.0E10`. A value without a declared type is printed by Python's `str`, a row of a declared type as Millstream
+does.
 """
 
 from __future__ import annotations
@@ -113,11 +114,11 @@ def _shortest(value: float) -> str:
 def _print(self: DataStream, sink_identifier: str | None = None) -> DataStreamSink:
     stream = self._values()
     declared = stream._transformation.output_type
-    python = PickledBytesTypeInfo | RowTypeInfo
-    if declared is None or isinstance(declared, python) or declared == Types.STRING():
+    if isinstance(declared, RowTypeInfo) or declared == Types.STRING():
         return _PRINT(stream, sink_identifier)
-    text = stream.map(JavaText(declared), output_type=Types.STRING()).name("Text")
-    return _PRINT(text, sink_identifier)
+    untyped = declared is None or isinstance(declared, PickledBytesTypeInfo)
+    text = str if untyped or declared is None else JavaText(declared)
+    return _PRINT(stream.map(text, output_type=Types.STRING()).name("Text"), sink_identifier)
 
 
 def print_like_java() -> None:

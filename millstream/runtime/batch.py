@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.common.functions import KeySelector
-from millstream.graph.operators import Key, WindowOp
+from millstream.graph.operators import Key, ReduceOp, RollingOp, WindowOp
 from millstream.runtime.batch_spill import BY_TIME, CHUNK, PARTS, UNPACKED, Item, Spilled, in_order
 from millstream.runtime.chain import Chain
 from millstream.runtime.clock import NO_TIME
@@ -119,6 +119,8 @@ class _KeyGroup:
         self._readers = [key_reader(key) for key in keys]
         # Only where it shows is a key's order anything else than that of arrival.
         self._sorts = chain.stamped or len(keys) > 1
+        # What only has a value for each key need not see one key at a time: at the end of the group all are given out.
+        self._folds = isinstance(operator, ReduceOp | RollingOp)
         self._group = 0
         self._buffers: list[tuple[int, bytes]] = []
         self._size = 0
@@ -152,6 +154,8 @@ class _KeyGroup:
             yield from self._run_spilled(spilled)
         elif buffers and self._sorts:
             yield from self._run_keys(self._items(buffers))
+        elif buffers and self._folds:
+            yield from self._run_folding(buffers)
         elif buffers:
             yield from self._run_plain(buffers)
 
@@ -172,6 +176,14 @@ class _KeyGroup:
             for place, record in enumerate(buffer.records):
                 at = NO_TIME if stamps is None else stamps[place]
                 yield read(record), (at, index, record)
+
+    def _run_folding(self, buffers: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+        """All keys of the group together, where the order among keys cannot be seen."""
+        for index, payload in buffers:
+            self._process(index, self._records(payload).records, None, 0)
+        buffers.clear()
+        self._end_key()
+        yield from self._task._full_rows(self._chain)
 
     def _run_plain(self, buffers: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
         """As `_run_keys`, where records have no times and come through one input."""
@@ -234,9 +246,9 @@ class _KeyGroup:
                 chain.inputs[index](zip(probe, stamps, strict=True))
         except Exception as error:
             place = done + len(records) - length_hint(probe) - 1
-            raise explain(
-                error, chain, place, f"input {index}, record {{index}} of its key"
-            ) from error
+            of = "a buffer" if self._folds else "its key"
+            position = f"input {index}, record {{index}} of {of}"
+            raise explain(error, chain, place, position) from error
 
     def _end_key(self) -> None:
         chain = self._chain

@@ -28,6 +28,7 @@ def served() -> Iterator[None]:
     uninstall()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_program(name: str, spark: Any, served: None, monkeypatch: Any, capfd: Any) -> None:
     monkeypatch.setattr(sys, "argv", [name])
