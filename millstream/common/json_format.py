@@ -25,7 +25,7 @@ from millstream.common.typeinfo_composite import (
     TupleTypeInfo,
 )
 from millstream.common.types import Row
-from millstream.errors import InvalidArgument, TypeMismatchError
+from millstream.errors import InvalidArgument, NotSupportedYet, TypeMismatchError
 
 __all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "row_type"]
 
@@ -162,7 +162,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
             """The type as a JSON schema."""
             msg = "json_schema is not available yet"
-            raise InvalidArgument(msg, hint="describe the type with type_info(Types.ROW_NAMED(..))")
+            raise NotSupportedYet(msg, hint="describe the type with type_info(Types.ROW_NAMED(..))")
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
             """A field that is not there is an error, and not None."""
