@@ -79,9 +79,9 @@ def believes_itself(original):
 
 
 def keeps_its_place(original):
-    def rewind(self, offsets):
+    def rewind(self, *place):
         if self._started is None:
-            original(self, offsets)
+            original(self, *place)
 
     return rewind
 
