@@ -29,7 +29,7 @@ from millstream.runtime.contexts import (
 )
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.feedback import FeedbackWriter
-from millstream.runtime.inline import timestamp_subscript_of
+from millstream.runtime.inline import pair_of, timestamp_subscript_of
 from millstream.runtime.joining import compile_interval_join, compile_window_join
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.poison import compile_guarded
@@ -69,7 +69,11 @@ def _enter_key(b: ChainBuilder, node: StreamNode, op: ops.Operator, v: str, inde
 def _map(b: ChainBuilder, node: StreamNode, op: ops.MapOp, v: str, index: int) -> None:
     _enter_key(b, node, op, v, index)
     out = b.code.fresh()
-    b.code.line(f"{out} = {b.bind_function(node, op.function, 'map', 'map')}({v})")
+    second = pair_of(op.function)
+    if second is not None:
+        b.code.line(f"{out} = ({v}, {second!r})")
+    else:
+        b.code.line(f"{out} = {b.bind_function(node, op.function, 'map', 'map')}({v})")
     b.emit(node, out)
 
 

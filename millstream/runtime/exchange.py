@@ -27,7 +27,7 @@ __all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key"]
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
 # Keys that a sender of a batch job holds at a time to combine their records.
-_COMBINED = 100_000
+_COMBINED = 500_000
 
 
 def emit_exchange(
@@ -127,6 +127,35 @@ def _emit_combined(
     combined = send.held
     so_far, missing = code.fresh("s"), code.bind(MISSING, "MISSING")
     held = code.bind(combined, "combined")
+    if edge.combines_pairs and _is_first_field(edge.partitioning.key):
+        # The word count: of (key, number) only the number need be held.
+        numbers, get = code.bind(send.numbers, "numbers"), code.bind(send.numbers.get, "number")
+        pair = f"type({variable}) is tuple and len({variable}) == 2"
+        with code.block(f"if {pair} and type({variable}[1]) is int and {key} is {variable}[0]:"):
+            code.line(f"{numbers}[{key}] = {get}({key}, 0) + {variable}[1]")
+            with code.block(f"if len({numbers}) >= {_COMBINED}:"):
+                code.line(f"{code.bind(send, 'send')}()")
+        with code.block("else:"):
+            _emit_held(builder, edge, variable, key, so_far, missing, held, send)
+        return
+    _emit_held(builder, edge, variable, key, so_far, missing, held, send)
+
+
+def _is_first_field(key: Key) -> bool:
+    return key.key_type is None and (key.field == 0 or subscript_of(key.selector) == 0)
+
+
+def _emit_held(
+    builder: ChainBuilder,
+    edge: Edge,
+    variable: str,
+    key: str,
+    so_far: str,
+    missing: str,
+    held: str,
+    send: _Combined,
+) -> None:
+    code, combined = builder.code, send.held
     code.line(f"{so_far} = {code.bind(combined.get, 'combining')}({key}, {missing})")
     with code.block(f"if {so_far} is {missing}:"):
         with code.block(f"if len({held}) >= {_COMBINED}:"):
@@ -148,16 +177,21 @@ def _emit_combined(
 class _Combined:
     """The records that a sender holds back, one per key; called, it sends them."""
 
-    __slots__ = ("_find", "_writer", "held")
+    __slots__ = ("_find", "_writer", "held", "numbers")
 
     def __init__(self, edge: Edge, writer: EdgeWriter) -> None:
         self.held: dict[Any, Any] = {}
+        # Those that are pairs of their key and a number.
+        self.numbers: dict[Any, int] = {}
         self._writer = writer
         self._find = _key_router(edge, {}, list(range(len(writer.lists))), writer.by_group)
 
     def __call__(self) -> None:
         writer, find = self._writer, self._find
-        for canon, record in self.held.items():
+        # The pairs' tuples are made as they are sent: most of what is held is never one.
+        for canon, record in itertools.chain(
+            ((key, (key, number)) for key, number in self.numbers.items()), self.held.items()
+        ):
             index = find(canon)
             records = writer.lists[index]
             records.append(record)
@@ -165,6 +199,7 @@ class _Combined:
                 writer.stamps[index].append(NO_TIME)
             if len(records) >= writer.limit:
                 writer.flush(index)
+        self.numbers.clear()
         self.held.clear()
 
 

@@ -11,7 +11,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, 
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["subscript_of", "timestamp_subscript_of"]
+__all__ = ["pair_of", "subscript_of", "timestamp_subscript_of"]
 
 # From Python 3.14 on, small numbers are part of the bytecode and not among the constants.
 _SMALL = range(8)
@@ -33,6 +33,15 @@ def subscript_of(function: Any) -> int | str | None:
     return _subscript(function, "v")
 
 
+def pair_of(function: Any) -> int | str | None:
+    """The constant c if `function` is ``lambda v: (v, c)``, else None.
+
+    >>> pair_of(lambda word: (word, 1)), pair_of(lambda word: (1, word))
+    (1, None)
+    """
+    return _constant(function, "v", "(v, {})")
+
+
 def timestamp_subscript_of(method: Any) -> int | str | None:
     """The constant c if `method` is an ``extract_timestamp`` that only gives ``value[c]``, else None.
 
@@ -46,18 +55,22 @@ def timestamp_subscript_of(method: Any) -> int | str | None:
 
 
 def _subscript(function: Any, parameters: str) -> int | str | None:
+    return _constant(function, parameters, "v[{}]")
+
+
+def _constant(function: Any, parameters: str, body: str) -> int | str | None:
     if type(function) is not FunctionType or function.__defaults__ or function.__closure__:
         return None
     code = function.__code__
     for constant in (*code.co_consts, *_SMALL):
-        if type(constant) in (int, str) and _same(code, _template(constant, parameters)):
+        if type(constant) in (int, str) and _same(code, _template(constant, parameters, body)):
             found: int | str = constant
             return found
     return None
 
 
-def _template(constant: int | str, parameters: str) -> CodeType:
-    made: FunctionType = eval(f"lambda {parameters}: v[{constant!r}]")
+def _template(constant: int | str, parameters: str, body: str) -> CodeType:
+    made: FunctionType = eval(f"lambda {parameters}: {body.format(repr(constant))}")
     return made.__code__
 
 

@@ -121,6 +121,16 @@ class SourceCoordinator:
 
     def next(self, start: Offset, *, everything: bool = False) -> Offset:
         """How far the next epoch goes. Equal to `start` if there is nothing to read."""
+        offset = self._next(start, everything=everything)
+        # A source may have further splits once those before are read to their end.
+        while everything and not self.ended(offset):
+            further = self._next(offset, everything=True)
+            if further == offset:
+                break
+            offset = further
+        return offset
+
+    def _next(self, start: Offset, *, everything: bool) -> Offset:
         offset = self.discover(start)
         budget = None if everything else self._budget
         ahead = [

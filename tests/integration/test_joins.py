@@ -75,7 +75,7 @@ def test_joins(make_env: Any, epoch: int | None) -> None:
 
 # -- kills -------------------------------------------------------------------------------------------------------------
 
-COUNT = 120
+COUNT = 80
 
 
 class Deadly:
@@ -113,15 +113,13 @@ class WindowPair(JoinFunction):
 
 
 def deadly_pairs(kind, kills):
-    """So many pairs of a join, evenly from the first to the last."""
-    pairs = [
-        (a, b)
-        for found, a, b in all_pairs(records("l", COUNT), records("r", COUNT))
-        if found == kind
-    ]
+    """So many pairs of a join, evenly from the first to the last, and in turn with those of the other join."""
+    every = all_pairs(records("l", COUNT), records("r", COUNT))
+    pairs = [(left, right) for found, left, right in every if found == kind]
     pairs.sort(key=lambda pair: max(pair[0][1], pair[1][1]))
-    places = [len(pairs) * (n + 1) // (kills + 1) for n in range(kills)]
-    return {(pairs[n][0][2], pairs[n][1][2]) for n in places}
+    first = 1 if kind == "interval" else 2
+    places = [len(pairs) * (2 * n + first) // (2 * kills + 1) for n in range(kills)]
+    return {(pairs[place][0][2], pairs[place][1][2]) for place in places}
 
 
 def program(folder, parallelism, epoch, kills, **more):
@@ -180,7 +178,7 @@ def check(folder, kills):
     assert all(checkpoint >= 0 for checkpoint in notes.values()), notes
 
 
-@pytest.mark.parametrize(("parallelism", "epoch", "kills"), [(2, 10, 1), (2, 25, 3)])
+@pytest.mark.parametrize(("parallelism", "epoch", "kills"), [(2, 10, 1), (3, 20, 2)])
 def test_killed_workers(
     spark: Any, tmp_path: Path, parallelism: int, epoch: int, kills: int
 ) -> None:
