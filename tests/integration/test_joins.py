@@ -178,7 +178,7 @@ def check(folder, kills):
     assert all(checkpoint >= 0 for checkpoint in notes.values()), notes
 
 
-@pytest.mark.parametrize(("parallelism", "epoch", "kills"), [(2, 10, 1), (3, 20, 2)])
+@pytest.mark.parametrize(("parallelism", "epoch", "kills"), [(2, 10, 1), (3, 15, 2)])
 def test_killed_workers(
     spark: Any, tmp_path: Path, parallelism: int, epoch: int, kills: int
 ) -> None:
