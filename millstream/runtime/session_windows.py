@@ -44,7 +44,7 @@ class SessionWindows:
     ) -> None:
         assigner = op.assigner
         self._assigner = assigner
-        self._gap: int | None = assigner.gap if type(assigner) is EventTimeSessionWindows else None
+        self.gap: int | None = assigner.gap if type(assigner) is EventTimeSessionWindows else None
         self._lateness = op.lateness
         self._keys = keys
         self._table = table
@@ -56,15 +56,27 @@ class SessionWindows:
         self._apply = apply
         self._enter = enter
         self.dropped_late = 0
-        self.watermark = NO_TIME
+        # Sessions that end at or before this have fired.
+        self.over = NO_TIME
+        self._watermark = NO_TIME
         function = Incremental(op.incremental)
-        self._first, self._add = function.first, function.add
+        self._first, self.add = function.first, function.add
         self._merge, self._result = function.merge, function.result
         # By time, the keys whose sessions are to be looked at then: never too few, sometimes too many.
         self._at: dict[int, dict[Any, None]] = {}
         self._heap: list[int] = []
         self.valid = False
         table.index = self
+
+    @property
+    def watermark(self) -> int:
+        """How far event time has come."""
+        return self._watermark
+
+    @watermark.setter
+    def watermark(self, watermark: int) -> None:
+        self._watermark = watermark
+        self.over = watermark + 1
 
     def now(self) -> int:
         """Processing time."""
@@ -116,8 +128,8 @@ class SessionWindows:
         """Add a record to the session it belongs to, which may join others (rules 23 to 25)."""
         if timestamp == NO_TIME:
             raise no_timestamp(self._assigner)
-        if self._gap is not None:
-            end = timestamp + self._gap
+        if self.gap is not None:
+            end = timestamp + self.gap
         else:
             end = self._assigner.assign_windows(value, timestamp, None)[0].end
         sessions = self._changed(key)
@@ -129,7 +141,7 @@ class SessionWindows:
             # Nearly always: the one session of the key goes on.
             session = sessions[0]
             if session[0] <= end and timestamp <= session[1]:
-                session[2] = self._add(value, session[2])
+                session[2] = self.add(value, session[2])
                 if timestamp < session[0]:
                     session[0] = timestamp
                 if end > session[1]:
@@ -170,7 +182,7 @@ class SessionWindows:
                 session[2] = self._merge(session[2], other[2])
                 session[1] = max(session[1], other[1])
                 sessions.remove(other)
-            session[2] = self._add(value, session[2])
+            session[2] = self.add(value, session[2])
             session[0], session[1] = min(session[0], timestamp), max(session[1], end)
             self._look(session[1] - 1, key)
         self._changes[key] = sessions

@@ -221,7 +221,30 @@ def _compile_sessions(
     b.late[node.id] = operator
     canon = emit_canonical(b, node, op.key, v)
     b.at(node, v)
-    b.code.line(f"{b.code.bind(operator.process, 'session')}({v}, {b.stamp()}, {canon})")
+    code, t = b.code, b.stamp()
+    slow = f"{code.bind(operator.process, 'session')}({v}, {t}, {canon})"
+    if operator.gap is None or not b.stamped:
+        code.line(slow)
+        return
+    # Nearly always the key has one session, which this epoch has met before, and it goes on.
+    end, found, sessions = code.fresh("e"), code.fresh("s"), code.bind(operator, "sessions")
+    add = code.bind(operator.add, "add")
+    code.line(f"{end} = {t} + {operator.gap}")
+    code.line(f"{found} = {code.bind(table.changes.get, 'changed')}({canon})")
+    with code.block(f"if type({found}) is list and len({found}) == 1:"):
+        code.line(f"{found} = {found}[0]")
+        with code.block(
+            f"if {found}[0] <= {end} and {t} <= {found}[1] and {found}[1] > {sessions}.over:"
+        ):
+            code.line(f"{found}[2] = {add}({v}, {found}[2])")
+            with code.block(f"if {t} < {found}[0]:"):
+                code.line(f"{found}[0] = {t}")
+            with code.block(f"if {end} > {found}[1]:"):
+                code.line(f"{found}[1] = {end}")
+        with code.block("else:"):
+            code.line(slow)
+    with code.block("else:"):
+        code.line(slow)
 
 
 def _compile_aligned(
