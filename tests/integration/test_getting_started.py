@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from millstream.cli import main
 from millstream.cli.init import project_files
 
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "getting_started.md").read_text()
 COMMANDS = ("make", "source", "export", "millstream", "python", "cd", "kill")
