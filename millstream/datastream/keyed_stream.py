@@ -19,12 +19,13 @@ from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.program import as_function, as_key, not_on_keyed
-from millstream.errors import InvalidArgument, KeySelectorError
+from millstream.errors import KeySelectorError
 from millstream.graph import operators as ops
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.transformations import OperatorTransformation, PartitionTransformation
 from millstream.runtime.exchange import field_getter
+from millstream.runtime.field_reduce import checked_field
 
 if TYPE_CHECKING:
     from millstream.common.window_assigner import WindowAssigner
@@ -201,16 +202,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return self._rolling("max_by", position_to_max_by)
 
     def _rolling(self, kind: str, field: int | str) -> DataStream[T]:
-        if (
-            isinstance(field, bool)
-            or not isinstance(field, int | str)
-            or (isinstance(field, int) and field < 0)
-        ):
-            msg = f"{kind} needs a field's position or name"
-            raise InvalidArgument(msg, got=repr(field), hint="positions count from 0")
-        names = getattr(self._transformation.output_type, "get_field_names", lambda: None)()
-        if isinstance(field, str) and names is not None and field not in names:
-            raise InvalidArgument(f"{kind}: there is no field {field!r}", fields=", ".join(names))
+        checked_field(kind, field, self._transformation.output_type)
         return self._rolled(kind.title().replace("_", ""), ops.RollingOp(self._key, kind, field))
 
     def _rolled(self, name: str, operator: ops.Operator) -> DataStream[T]:

@@ -22,7 +22,7 @@ from millstream.runtime.state import MISSING, isolate
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
-__all__ = ["compile_reduce", "compile_rolling", "isolate", "misfit"]
+__all__ = ["combiner_of", "compile_reduce", "compile_rolling", "isolate", "misfit", "reader_of"]
 
 
 def _emit_lookup(
@@ -104,7 +104,7 @@ def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, in
         code.line(f"{code.bind(_checker(op, node), 'check')}({v})")
         code.line(f"{out} = {v}")
         code.line(f"{changes}[{canon}] = {kept.format(out)}")
-    combine = code.bind(_combiner(op), "combine")
+    combine = code.bind(combiner_of(op), "combine")
     if op.kind == "sum" and op.field == 1:
         # The word count: (key, number) needs no call at all.
         fast = f"type({so_far}) is tuple and len({so_far}) == 2 and type({v}) is tuple"
@@ -127,7 +127,7 @@ def misfit(
     """The error for a record that cannot be aggregated."""
     call = f"{op.kind}({op.field!r}) on '{name}'"
     try:
-        found = _reader(op.field)(value)
+        found = reader_of(op.field)(value)
     except Exception:
         wanted = None
         if isinstance(op.field, int):
@@ -154,7 +154,8 @@ def misfit(
     )
 
 
-def _reader(field: int | str) -> Callable[[Any], Any]:
+def reader_of(field: int | str) -> Callable[[Any], Any]:
+    """Reads a field of a record; a value that is no record has only position 0."""
     if isinstance(field, str):
         return field_getter(field)
 
@@ -193,8 +194,9 @@ def _replacer(field: int | str) -> Callable[[Any, Any], Any]:
     return replace
 
 
-def _combiner(op: RollingOp) -> Callable[[Any, Any], Any]:
-    read, replace = _reader(op.field), _replacer(op.field)
+def combiner_of(op: RollingOp) -> Callable[[Any, Any], Any]:
+    """What makes one record of the one so far and the next."""
+    read, replace = reader_of(op.field), _replacer(op.field)
     match op.kind:
         case "sum":
             return lambda so_far, value: replace(so_far, read(so_far) + read(value))
@@ -215,7 +217,7 @@ def _combiner(op: RollingOp) -> Callable[[Any, Any], Any]:
 
 def _checker(op: RollingOp, node: StreamNode) -> Callable[[Any], None]:
     """Looks at each key's first record: the field must be there, and be a number to be summed up."""
-    read = _reader(op.field)
+    read = reader_of(op.field)
 
     def check(value: Any) -> None:
         try:

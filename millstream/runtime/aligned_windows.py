@@ -22,26 +22,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from millstream.common.window_bases import no_timestamp
-from millstream.common.windows import TimeWindow
 from millstream.graph.operators import WindowOp
-from millstream.runtime import clock
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.failpoints import reached
 from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.keys import original_key
 from millstream.runtime.panes import Pane, Panes
+from millstream.runtime.simple_windows import Apply, SimpleWindows
 from millstream.runtime.state import ATOMIC, DELETED, MISSING, isolate
-from millstream.runtime.window_calls import Incremental
 
 __all__ = ["AlignedWindows"]
 
 # With more accumulators than this, suffixes take too much memory; panes are then put together window by window.
 _MOST_SUFFIXES = 5_000_000
 
-Apply = Callable[[Any, list[Any]], Iterable[Any] | None]
 
-
-class AlignedWindows:
+class AlignedWindows(SimpleWindows):
     """One subtask's windows. Generated code adds to panes that no window has read yet; `slow` does the rest."""
 
     def __init__(
@@ -54,28 +49,17 @@ class AlignedWindows:
         apply: Apply | None,
         enter: Callable[[Any], None],
     ) -> None:
+        super().__init__(op, keys, emit, emit_late, apply, enter)
         assigner = op.assigner
-        self._assigner = assigner
         self.size: int = assigner.size
         self.slide: int = getattr(assigner, "slide", assigner.size)
         self.offset: int = assigner.offset
         # Windows begin and end at these places within a slide.
         self.cut = self.size % self.slide
-        self._lateness = op.lateness
-        self._keys = keys
         self._panes = panes
         self.changes = panes.changes
-        self._emit = emit
-        self._emit_late = emit_late
-        self._apply = apply
-        self._enter = enter
-        self.dropped_late = 0
-        function = Incremental(op.incremental)
-        self.reduce, self.fresh = function.reduce, function.fresh
-        self.add, self._merge, self._result = function.add, function.merge, function.result
         # What is emitted is nobody else's if its pane goes with it.
         self._shared = self.size != self.slide or op.lateness > 0
-        self._watermark = NO_TIME
         self.fired = NO_TIME
         self._version = -1
         self._pivot: int | None = None
@@ -99,10 +83,6 @@ class AlignedWindows:
         if watermark == NO_TIME:
             # Records without a timestamp must not pass for very old ones (rule 9).
             self.fired += 2 * self.slide
-
-    def now(self) -> int:
-        """Processing time."""
-        return clock.now()
 
     # -- records --------------------------------------------------------------------------------------------
 
@@ -133,8 +113,7 @@ class AlignedWindows:
         windows = list(self._windows_of(timestamp))
         live = [end for end in windows if end - 1 + self._lateness > watermark]
         if pane is None or not live:
-            if timestamp + self._lateness <= watermark:
-                self._late(value, timestamp)
+            self._late(value, timestamp)
             return
         found = self.open_pane(pane)
         so_far = found.get(key, MISSING)
@@ -152,12 +131,6 @@ class AlignedWindows:
         while end > timestamp:
             yield end
             end -= self.slide
-
-    def _late(self, value: Any, timestamp: int) -> None:
-        if self._emit_late is None:
-            self.dropped_late += 1
-        else:
-            self._emit_late(value, timestamp)
 
     # -- watermarks -----------------------------------------------------------------------------------------
 
@@ -207,7 +180,8 @@ class AlignedWindows:
         if self._apply is not None:
             # The function may use state, and so change what is gone through.
             for key, accumulator in list(items):
-                self._call(end, key, accumulator)
+                value = result(isolate(accumulator) if shared else accumulator)
+                self._call(end - self.size, end, key, value)
         elif shared:
             for _, accumulator in items:
                 value = result(accumulator if type(accumulator) in ATOMIC else isolate(accumulator))
@@ -216,23 +190,12 @@ class AlignedWindows:
             for _, accumulator in items:
                 emit(result(accumulator), at)
 
-    def _call(self, end: int, key: Any, accumulator: Any) -> None:
-        assert self._apply is not None
-        keys, window = self._keys, TimeWindow(end - self.size, end)
-        keys.canon, keys.key = key, original_key(key)
-        self._enter(window)
-        value = self._result(isolate(accumulator) if self._shared else accumulator)
-        results = self._apply(window, [value])
-        if results is not None:
-            for one in results:
-                self._emit(one, end - 1)
-
     def _fire_key(self, end: int, key: Any) -> None:
         """A late record has come into a window that has fired: its key's result is emitted again."""
         accumulator = self._together(end - self.size, end, key)
         if self._apply is not None:
             before = self._keys.key, self._keys.canon
-            self._call(end, key, accumulator)
+            self._call(end - self.size, end, key, self._result(isolate(accumulator)))
             self._keys.key, self._keys.canon = before
         else:
             self._emit(self._result(isolate(accumulator)), end - 1)

@@ -300,10 +300,6 @@ class ChainBuilder:
         """The operators of the chain that read a node."""
         return list(self._readers_by_node.get(node.id, {}).values())
 
-    def node_of(self, uid: str) -> StreamNode:
-        """The node with a uid."""
-        return next(node for node in self.vertex.nodes if node.uid == uid)
-
     def at(
         self, node: StreamNode, variable: str, role: str = "run", declared_at: Any = None
     ) -> None:

@@ -38,7 +38,6 @@ class ChainTime:
         self, builder: ChainBuilder, inputs: Sequence[InputEdge], input_count: int, *, ask: bool
     ) -> None:
         self._builder = builder
-        self._ask = ask
         self.stages: dict[str, WatermarkStage] = {
             builder.nodes[node_id].uid: stage for node_id, stage in builder.stages.items()
         }
@@ -58,12 +57,15 @@ class ChainTime:
         self.watermark = NO_TIME
         self.idle = False
         self._ending = False
+        # By the uid of a stage, the edges that hear of its watermarks.
+        self._told_by: dict[str, list[EdgeWriter]] = {}
         head = builder.vertex.head
         for node_id, stage in builder.stages.items():
             node = builder.nodes[node_id]
             steps, status = self._below(node)
             stage.forward = _through(steps)
             stage.forward_idle = _through_status(status)
+            self._told_by[node.uid] = status
         if head.id in builder.stages:
             self._steps: list[Step] = [builder.stages[head.id].upstream]
             self._status: list[EdgeWriter] = []
@@ -220,7 +222,7 @@ class ChainTime:
             elif stage.idle and new:
                 told.append(Mark(0, IDLE))
             if told:
-                for writer in self._below(self._builder.node_of(uid))[1]:
+                for writer in self._told_by[uid]:
                     first.setdefault(writer.edge, []).extend(told)
         for edge, marks in first.items():
             self._builder.writers[edge].announce(*marks)

@@ -11,7 +11,7 @@ from typing import Any
 from millstream.common.functions import ReduceFunction
 from millstream.errors import InvalidArgument, TypeMismatchError
 from millstream.graph.operators import Key, RollingOp
-from millstream.runtime.aggregate import _combiner, _reader, misfit
+from millstream.runtime.aggregate import combiner_of, misfit, reader_of
 
 __all__ = ["FieldReduce", "checked_field"]
 
@@ -30,8 +30,8 @@ class FieldReduce(ReduceFunction):
         self.field = field
         self._name = name
         self._operator = RollingOp(Key(), kind, field)
-        self._combine = _combiner(self._operator)
-        self._read = _reader(field)
+        self._combine = combiner_of(self._operator)
+        self._read = reader_of(field)
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         """The two as one."""

@@ -7,29 +7,25 @@ has an entry for each session at its first end, and whoever finds the session gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from millstream.common.session_windows import EventTimeSessionWindows
 from millstream.common.window_bases import no_timestamp
-from millstream.common.windows import TimeWindow
 from millstream.graph.operators import WindowOp
-from millstream.runtime import clock
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.failpoints import reached
 from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.keys import original_key
+from millstream.runtime.simple_windows import Apply, SimpleWindows
 from millstream.runtime.state import ATOMIC, DELETED, Table, isolate
-from millstream.runtime.window_calls import Incremental
 
 __all__ = ["SessionWindows"]
 
 Session = list[Any]
-Apply = Callable[[Any, list[Any]], Iterable[Any] | None]
 
 
-class SessionWindows:
+class SessionWindows(SimpleWindows):
     """One subtask's sessions."""
 
     def __init__(
@@ -42,26 +38,15 @@ class SessionWindows:
         apply: Apply | None,
         enter: Callable[[Any], None],
     ) -> None:
+        super().__init__(op, keys, emit, emit_late, apply, enter)
         assigner = op.assigner
-        self._assigner = assigner
         self.gap: int | None = assigner.gap if type(assigner) is EventTimeSessionWindows else None
-        self._lateness = op.lateness
-        self._keys = keys
         self._table = table
         self._changes = table.changes
         self._changed = table.changes.get
         self._read = table.read
-        self._emit = emit
-        self._emit_late = emit_late
-        self._apply = apply
-        self._enter = enter
-        self.dropped_late = 0
         # Sessions that end at or before this have fired.
         self.over = NO_TIME
-        self._watermark = NO_TIME
-        function = Incremental(op.incremental)
-        self._first, self.add = function.first, function.add
-        self._merge, self._result = function.merge, function.result
         # By time, the keys whose sessions are to be looked at then: never too few, sometimes too many.
         self._at: dict[int, dict[Any, None]] = {}
         self._heap: list[int] = []
@@ -77,10 +62,6 @@ class SessionWindows:
     def watermark(self, watermark: int) -> None:
         self._watermark = watermark
         self.over = watermark + 1
-
-    def now(self) -> int:
-        """Processing time."""
-        return clock.now()
 
     # -- the calendar, as the index of the table ------------------------------------------------------------
 
@@ -189,14 +170,6 @@ class SessionWindows:
         if session[1] - 1 <= self.watermark:
             self._fire(key, session)
 
-    def _late(self, value: Any, timestamp: int) -> None:
-        if timestamp + self._lateness > self.watermark:
-            return
-        if self._emit_late is None:
-            self.dropped_late += 1
-        else:
-            self._emit_late(value, timestamp)
-
     # -- watermarks -----------------------------------------------------------------------------------------
 
     def advance(self, watermark: int) -> None:
@@ -256,10 +229,4 @@ class SessionWindows:
         if self._apply is None:
             self._emit(value, end - 1)
             return
-        keys, window = self._keys, TimeWindow(start, end)
-        keys.canon, keys.key = key, original_key(key)
-        self._enter(window)
-        results = self._apply(window, [value])
-        if results is not None:
-            for one in results:
-                self._emit(one, end - 1)
+        self._call(start, end, key, value)
