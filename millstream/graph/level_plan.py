@@ -52,6 +52,8 @@ class Edge:
     """In a batch job: what combines two records of a key before they are sent."""
     combines_pairs: bool = False
     """The combiner adds the second fields of pairs, which needs no call."""
+    waits: bool = False
+    """In a batch job: its records are read after those of the target's broadcast side (rule 60)."""
 
     def targets_of(self, subtask: int) -> tuple[int, ...]:
         """The subtasks that subtask number `subtask` of the source sends to: records by the strategy (GLOBAL only to

@@ -58,7 +58,7 @@ class Key:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """The root. `keys` has a `Key` for each keyed input; empty for operators without keys."""
+    """The root. `keys` has a `Key` for each keyed input, which come first; empty for operators without keys."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -227,6 +227,10 @@ class BroadcastProcessOp(Operator):
 
     function: Function
     key: Key | None = None
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return () if self.key is None else (self.key,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,14 @@ from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import FunctionNotSerializable, UnsupportedOperation
 from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
-from millstream.graph.operators import AssignOp, FeedbackSourceOp, FrameSourceOp, SourceOp
-from millstream.graph.stream_graph import StreamGraph
+from millstream.graph.operators import (
+    AssignOp,
+    BroadcastProcessOp,
+    FeedbackSourceOp,
+    FrameSourceOp,
+    SourceOp,
+)
+from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.runtime.combining import combining
 from millstream.runtime.sources import SourceSpec
 from millstream.runtime.valve import InputEdge
@@ -291,7 +297,12 @@ class Job:
             return edges
         heads = {v.id: v.head for v in self.plan.vertices}
         return [
-            replace(edge, watermarked=False, **combining(edge, heads[edge.target_vertex]))
+            replace(
+                edge,
+                watermarked=False,
+                waits=_waits(edge, heads[edge.target_vertex]),
+                **combining(edge, heads[edge.target_vertex]),
+            )
             for edge in edges
         ]
 
@@ -309,6 +320,11 @@ def _strategies(vertex: JobVertex) -> Iterator[WatermarkStrategy]:
     for node in vertex.nodes:
         if isinstance(node.operator, SourceOp | AssignOp) and node.operator.strategy is not None:
             yield node.operator.strategy
+
+
+def _waits(edge: Edge, head: StreamNode) -> bool:
+    """True for the records beside a broadcast side."""
+    return isinstance(head.operator, BroadcastProcessOp) and edge.input_index == 0
 
 
 def _input_edge(edge: Edge) -> InputEdge:

@@ -35,6 +35,7 @@ class EdgeWriter:
         "combined",
         "copies",
         "edge",
+        "first",
         "last_flush",
         "limit",
         "lists",
@@ -61,6 +62,7 @@ class EdgeWriter:
         broadcast: bool = False,
         stamped: bool = False,
         by_group: bool = False,
+        waits: bool = False,
         max_bytes: int = 256 << 10,
         max_records: int = 8192,
         timeout_ms: int = 100,
@@ -69,6 +71,8 @@ class EdgeWriter:
         self.operator = operator
         # In a batch job: a list for each key group, whose number leads that of the buffer.
         self.by_group = by_group
+        # The number of a channel's first buffer. Behind everything that has no key group, if that is to be read before.
+        self.first = 1 << GROUP_SHIFT if waits and not by_group else 0
         # What holds records back to combine them, if anything does; called before everything is sent.
         self.combined: Any = None
         # A broadcast keeps one list and writes its buffer once for each target.
@@ -87,7 +91,7 @@ class EdgeWriter:
         self.timeout = timeout_ms / 1000 if timeout_ms >= 0 else float("inf")
         self.last_flush = time.monotonic()
         self.channel = 0
-        self.sequence = 0
+        self.sequence = self.first
         self.records_out = 0
         self.bytes_out = 0
 
@@ -95,7 +99,7 @@ class EdgeWriter:
         """Send as `channel` from now on."""
         self.flush_all()
         self.channel = channel
-        self.sequence = 0
+        self.sequence = self.first
 
     def mark(self, kind: int, value: int = 0) -> None:
         """Put a mark behind everything sent so far, for every target."""
@@ -164,7 +168,8 @@ class EdgeWriter:
             marks.clear()
         for stamps in self.stamps:
             stamps.clear()
-        self.sequence = self.records_out = self.bytes_out = 0
+        self.sequence = self.first
+        self.records_out = self.bytes_out = 0
 
     def _unserializable(self, records: list[Any], error: Exception) -> RecordNotSerializable:
         for record in records:

@@ -101,6 +101,7 @@ class _Slot:
                 broadcast=edge is not None and edge.partitioning.strategy is Strategy.BROADCAST,
                 stamped=edge is not None and edge.stamped,
                 by_group=by_group,
+                waits=edge is not None and edge.waits,
                 max_bytes=job.buffer_bytes,
                 max_records=min(1024, job.buffer_records) if by_group else job.buffer_records,
                 # Spark hands a level's rows on when the level is done: flushing early gains nothing and

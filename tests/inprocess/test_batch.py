@@ -19,6 +19,7 @@ from millstream.common.watermark_strategy import (
 from millstream.connectors.datagen import DataGeneratorSource
 from millstream.connectors.file_sink import FileSink
 from millstream.datastream import (
+    BroadcastProcessFunction,
     CoProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
@@ -321,6 +322,101 @@ def test_broadcast_input_comes_first(p):
     rules = env.from_collection([(k, k.upper()) for k in "abcd"]).rebalance().map(lambda v: v)
     joined = events.key_by(first).connect(rules.broadcast(Rules.RULES)).process(Rules())
     assert Counter(collect(joined)) == Counter([(k, k.upper()) for k in "abcd" for _ in range(3)])
+
+
+class Lookup(BroadcastProcessFunction):
+    """What the broadcast side says of a record, or None if it has not been read."""
+
+    def __init__(self, *states):
+        self.states = states
+
+    def process_element(self, value, ctx):
+        yield (value[0], *(ctx.get_broadcast_state(one).get(value[0]) for one in self.states))
+
+    def process_broadcast_element(self, value, ctx):
+        for one in self.states:
+            ctx.get_broadcast_state(one).put(*value)
+
+
+def behind_levels(rules):
+    """As far down as the records, and one level further."""
+    return rules.rebalance().map(lambda v: v).rebalance().map(lambda v: v)
+
+
+def in_halves(rules):
+    return rules.filter(lambda v: v[0] % 2).union(rules.filter(lambda v: v[0] % 2 == 0))
+
+
+@PARALLELISM
+@pytest.mark.parametrize("records", [6, 3000])
+@pytest.mark.parametrize("buffer", [2, 8192])
+@pytest.mark.parametrize("way", [lambda rules: rules, behind_levels, in_halves])
+def test_broadcast_input_comes_first_without_keys_too(p, records, buffer, way):
+    env = batch(p, millstream__buffer__records=buffer)
+    events = env.from_collection([(n % 500, n) for n in range(records)]).rebalance()
+    rules = way(env.from_collection([(n, -n) for n in range(500)]))
+    states = MapStateDescriptor("one"), MapStateDescriptor("two")
+    found = events.connect(rules.broadcast(*states)).process(Lookup(*states))
+    assert Counter(collect(found)) == Counter(
+        (n % 500, -(n % 500), -(n % 500)) for n in range(records)
+    )
+
+
+@PARALLELISM
+def test_one_broadcast_input_after_the_other(p):
+    env = batch(p)
+    state = MapStateDescriptor("one")
+    rules = env.from_collection([(n, -n) for n in range(50)])
+    once = env.from_collection([(n, 0) for n in range(50)]).connect(rules.broadcast(state))
+    pairs = once.process(Lookup(state))
+    # The records of the second are the results of the first; its rules are the records of the first.
+    twice = pairs.connect(pairs.broadcast(state)).process(Lookup(state))
+    assert sorted(collect(twice)) == [(n, -n) for n in range(50)]
+
+
+class TracedRules(KeyedBroadcastProcessFunction):
+    def open(self, runtime_context):
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen"))
+
+    def process_element(self, value, ctx):
+        service = ctx.timer_service()
+        rule = ctx.get_broadcast_state(Rules.RULES).get(value[0])
+        yield "element", value[0], value[1], service.current_watermark(), self.seen.value(), rule
+        self.seen.update(value[1])
+        service.register_event_time_timer(10)
+        service.register_processing_time_timer(HOUR)
+        service.register_processing_time_timer(service.current_processing_time() + HOUR)
+        service.delete_processing_time_timer(HOUR)
+
+    def process_broadcast_element(self, value, ctx):
+        ctx.get_broadcast_state(Rules.RULES).put(*value)
+
+    def on_timer(self, timestamp, ctx):
+        key, domain = ctx.get_current_key(), ctx.time_domain().name
+        yield "timer", key, domain, ctx.timer_service().current_watermark(), self.seen.value()
+
+
+@PARALLELISM
+def test_keys_beside_a_broadcast_input_come_one_at_a_time_too(p):
+    records = [(key, number) for number in (3, 1, 2) for key in "abcdefgh"]
+    with keeping() as kept:
+        env = batch(p)
+        rules = env.from_collection([(k, k.upper()) for k in "abcdefgh"]).broadcast(Rules.RULES)
+        trace = timed(env, records).key_by(first).connect(rules).process(TracedRules())
+        kept.add("trace", trace, p)
+        env.execute()
+        by_subtask = kept.with_subtask("trace")
+    for subtask in range(p):
+        rows = [row for number, row in by_subtask if number == subtask]
+        for key, found in itertools.groupby(rows, key=lambda row: row[1]):
+            assert list(found) == [
+                ("element", key, 1, MIN, None, key.upper()),
+                ("element", key, 2, MIN, 1, key.upper()),
+                ("element", key, 3, MIN, 2, key.upper()),
+                ("timer", key, "EVENT_TIME", MAX, 3),
+                *[("timer", key, "PROCESSING_TIME", MAX, 3)] * timers_of(rows, key),
+            ]
+    assert {row[1] for _, row in by_subtask} == set("abcdefgh")
 
 
 class Join(CoProcessFunction):
