@@ -63,6 +63,10 @@ test-spark: $(STAMP) ## tests on a local Spark
 properties: $(STAMP) ## thousands of random programs against the reference interpreters (N=2000)
 	MILLSTREAM_EXAMPLES=$(or $(N),2000) $(BIN)/python -m pytest tests/properties $(PYTEST_ARGS)
 
+.PHONY: mutants
+mutants: $(STAMP) ## small changes of the code that decides, and how many of them no test notices (N=20)
+	$(BIN)/python scripts/mutants.py --each $(or $(N),20) $(MUTANTS_ARGS)
+
 .PHONY: chaos
 chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=... JOB=state|time)
 	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) \
