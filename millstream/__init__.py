@@ -5,4 +5,8 @@ Spark through PySpark. Programs start at `millstream.datastream`; the command li
 `millstream` or `python -m millstream`.
 """
 
+from millstream import names
+
 __version__ = "0.1.0"
+
+names.install()

@@ -45,10 +45,18 @@ from millstream.graph.transformations import (
 if TYPE_CHECKING:
     from millstream.common.window_assigner import WindowAssigner
     from millstream.common.windows import CountWindow
+
+    # PyFlink has these in this module too (`X as X`); when a program runs, `millstream.names` finds them.
+    from millstream.datastream.broadcast_stream import (
+        BroadcastConnectedStream as BroadcastConnectedStream,
+    )
+    from millstream.datastream.broadcast_stream import BroadcastStream as BroadcastStream
+    from millstream.datastream.connected_streams import ConnectedStreams as ConnectedStreams
     from millstream.datastream.iterative_stream import IterativeStream
     from millstream.datastream.joined_streams import CoGroupedStreams, JoinedStreams
-    from millstream.datastream.keyed_stream import KeyedStream
-    from millstream.datastream.windowed_stream import AllWindowedStream
+    from millstream.datastream.keyed_stream import KeyedStream as KeyedStream
+    from millstream.datastream.windowed_stream import AllWindowedStream as AllWindowedStream
+    from millstream.datastream.windowed_stream import WindowedStream as WindowedStream
 
 __all__ = ["DataStream"]
 

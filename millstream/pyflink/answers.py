@@ -83,6 +83,14 @@ _MODULES = {
     "pyflink.testing": "millstream.testing has harnesses for functions, windows and whole programs",
     "pyflink.util": "this is PyFlink's own machinery, which is not part of its API",
     "pyflink.shell": "start Python and import millstream",
+    "pyflink.version": "millstream.__version__ is the version",
+    "pyflink.serializers": "this is PyFlink's own machinery, which is not part of its API",
+    "pyflink.proto": "this is PyFlink's own machinery, which is not part of its API",
+    "pyflink.gen_protos": "this is PyFlink's own machinery, which is not part of its API",
+    "pyflink.find_flink_home": "there is no Flink behind a program",
+    "pyflink.pyflink_gateway_server": "there is no Java behind a program",
+    "pyflink.pyflink_callback_server": "there is no Java behind a program",
+    "pyflink.examples": "examples/pyflink holds programs to start from",
 }
 
 

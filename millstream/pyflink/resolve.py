@@ -67,7 +67,8 @@ def lookup(module: str, name: str) -> Any:
     own = "millstream." + module.removeprefix("pyflink.")
     for place in _PLACES.get(module, (own,)):
         found = _module(place)
-        value: Any = getattr(found, name, _NOTHING)
+        # Not getattr: a module that lacks a name asks here for it (`millstream.names`).
+        value: Any = _NOTHING if found is None else vars(found).get(name, _NOTHING)
         # `datastream.window` is a module, and no name of the package's.
         if value is not _NOTHING and not isinstance(value, ModuleType):
             return value
