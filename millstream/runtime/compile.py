@@ -29,10 +29,10 @@ from millstream.runtime.contexts import (
 )
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.feedback import FeedbackWriter
-from millstream.runtime.inline import pair_of, timestamp_subscript_of
 from millstream.runtime.joining import compile_interval_join, compile_window_join
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.poison import compile_guarded
+from millstream.runtime.recognize import pair_of, timestamp_subscript_of
 from millstream.runtime.timers import InternalTimers, checked_time
 from millstream.runtime.watermarks import WatermarkStage
 from millstream.runtime.windowing import compile_window
@@ -69,9 +69,9 @@ def _enter_key(b: ChainBuilder, node: StreamNode, op: ops.Operator, v: str, inde
 def _map(b: ChainBuilder, node: StreamNode, op: ops.MapOp, v: str, index: int) -> None:
     _enter_key(b, node, op, v, index)
     out = b.code.fresh()
-    second = pair_of(op.function)
-    if second is not None:
-        b.code.line(f"{out} = ({v}, {second!r})")
+    pair = pair_of(op.function, v)
+    if pair is not None:
+        b.code.line(f"{out} = {pair}")
     else:
         b.code.line(f"{out} = {b.bind_function(node, op.function, 'map', 'map')}({v})")
     b.emit(node, out)

@@ -14,9 +14,9 @@ from millstream.graph.operators import Key
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import NO_TIME
-from millstream.runtime.inline import subscript_of
 from millstream.runtime.keys import canonical, key_group, subtask_of
 from millstream.runtime.output import EdgeWriter
+from millstream.runtime.recognize import subscript_of
 from millstream.runtime.state import MISSING
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ def result_6(value, t):  # called by the operator for each result
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from millstream.runtime.clock import NO_TIME
 from millstream.runtime.exchange import emit_canonical, emit_current_key
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.panes import Panes, PanesOnDisk, PaneTable
+from millstream.runtime.recognize import never_returns
 from millstream.runtime.session_windows import SessionWindows
 from millstream.runtime.state import MISSING
 from millstream.runtime.timers import InternalTimers
@@ -89,7 +89,8 @@ def compile_window(
     elif type(op.assigner) in _SESSIONS:
         _compile_sessions(b, node, op, v, result, late)
     elif type(op.assigner) is TumblingEventTimeWindows or (
-        b.share_panes and op.kind == "aggregate" and merges(op.incremental)
+        # Flink never calls `merge` for windows that do not merge, so programs leave it empty.
+        b.share_panes and op.kind == "aggregate" and not never_returns(op.incremental.merge)
     ):
         _compile_aligned(b, node, op, v, result, late)
     else:
@@ -111,31 +112,6 @@ def _simple(op: WindowOp) -> bool:
         and op.kind in ("reduce", "aggregate")
         and (clear is None or clear in _DEFAULT_CLEAR)
     )
-
-
-def merges(function: Any) -> bool:
-    """False if an aggregate function's `merge` can only give None: Flink never calls it for windows that do not merge,
-    so programs leave it empty.
-
-    >>> class Count:
-    ...     def merge(self, acc_a, acc_b):
-    ...         raise NotImplementedError
-    >>> merges(Count())
-    False
-    """
-    code = getattr(function.merge, "__code__", None)
-    if code is None:
-        return True
-    before = None
-    for step in dis.get_instructions(code):
-        if step.opname == "RETURN_CONST" and step.argval is not None:
-            return True
-        if step.opname == "RETURN_VALUE" and not (
-            before is not None and before.opname == "LOAD_CONST" and before.argval is None
-        ):
-            return True
-        before = step
-    return False
 
 
 def _compile_any(

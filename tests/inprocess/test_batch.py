@@ -46,7 +46,7 @@ from millstream.datastream.window import (
 )
 from millstream.errors import TypeMismatchError, UnsupportedOperation, UserFunctionError
 from millstream.runtime.batch_spill import Spilled, in_order
-from millstream.runtime.combining import kept_fields
+from millstream.runtime.recognize import kept_fields
 from tests.support import collect, environment, keeping
 
 MIN, MAX = -(2**63), 2**63 - 1

@@ -24,7 +24,7 @@ from millstream.checkpoint import lease, savepoint, storage
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.errors import JobLocked, MillstreamError, SinkError
-from millstream.runtime import code, epochs, inline, job, job_folder, savepoints, store, task
+from millstream.runtime import code, epochs, job, job_folder, savepoints, store, task
 from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import JobSettings
 from millstream.runtime.job_folder import JobFolder
@@ -789,7 +789,6 @@ def simulated():
         (JobFolder, "start", _start(JobFolder.start)),
         (JobFolder, "close", _close(JobFolder.close)),
         (task, "_slots", {}),
-        (inline, "_template", functools.cache(inline._template)),
     ]
     with ExitStack() as stack:
         for owner, name, value in replaced:
