@@ -25,7 +25,7 @@ import msgspec
 from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import JobLocked
 
-__all__ = ["LEASE_NAME", "Lease", "LeaseRecord"]
+__all__ = ["LEASE_NAME", "Lease", "LeaseRecord", "LeaseWatch", "read_lease", "standing"]
 
 LEASE_NAME = "lease.json"
 
@@ -177,6 +177,55 @@ class Lease:
             folder=shown(self._storage.root),
             hint="let one driver at a time run the job, and leave the files in its folder alone",
         )
+
+
+def read_lease(storage: Storage) -> LeaseRecord | None:
+    """What the holder has last written; None if nobody holds the lease of this folder."""
+    return _decode(_read(storage))
+
+
+def standing(record: LeaseRecord, clock: Callable[[], float] = time.time) -> str:
+    """How the holder of a lease seems to fare, at one look: "running", "dead" (its process is gone), or "silent" (its
+    lease has run out: it is paused or cut off, or has died on another machine)."""
+    if _is_gone(record):
+        return "dead"
+    return "silent" if clock() > record.expires_at else "running"
+
+
+class LeaseWatch:
+    """Watches, from outside, whether the holder of a lease can still hear."""
+
+    def __init__(
+        self, storage: Storage, record: LeaseRecord, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._storage = storage
+        self._owner = record.owner
+        self._last = record
+        self._clock = clock
+        self._since = clock()
+
+    def trouble(self) -> str | None:
+        """Why the holder will not answer; None as long as it may."""
+        seen = _read(self._storage)
+        if seen is None:
+            return "it has ended"
+        now = _decode(seen)
+        if now is not None:
+            if now.owner != self._owner:
+                return f"another driver has taken over (process {now.pid} on {now.host})"
+            if now.counter != self._last.counter:
+                self._since = self._clock()
+            self._last = now
+        where = f"process {self._last.pid} on {self._last.host}"
+        if _is_gone(self._last):
+            return f"its driver has died ({where})"
+        silent = self._clock() - self._since
+        if silent >= self._last.ttl:
+            return (
+                f"its driver ({where}) has not renewed its lease for {silent:.0f} s: it has died, is paused, or "
+                "cannot reach its folder"
+            )
+        return None
 
 
 def _wait_for_end(

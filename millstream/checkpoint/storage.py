@@ -67,6 +67,13 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Remove a file; no error if it is gone."""
 
+    def take(self, name: str) -> bool:
+        """Remove a file; True if it was there. Of two that take one file at the same moment both may be told so,
+        unless the storage is a file system."""
+        there = self.exists(name)
+        self.delete(name)
+        return there
+
     def publish(self, name: str, data: bytes) -> None:
         """Create a file; FileExistsError if the name is taken.
 
@@ -186,6 +193,13 @@ class LocalStorage(Storage):
     def delete(self, name: str) -> None:
         with contextlib.suppress(NotADirectoryError):
             self._file(name).unlink(missing_ok=True)
+
+    def take(self, name: str) -> bool:
+        try:
+            self._file(name).unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def delete_tree(self, folder: str) -> None:
         path = self._root / checked_name(folder, empty=True)

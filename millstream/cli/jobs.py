@@ -6,24 +6,36 @@ A running job looks into its folder now and then, so that these need no server, 
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
 import click
-import msgspec
 
-from millstream.checkpoint.lease import LEASE_NAME, LeaseRecord
+from millstream.checkpoint.lease import LeaseRecord, read_lease, standing
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.cli.program import guarded
-from millstream.errors import JobError, StateError, StateNotFound
-from millstream.runtime.savepoints import ControlAnswer, ControlRequest
+from millstream.errors import StateError, StateNotFound
+from millstream.runtime.requests import ask_driver
 
-__all__ = ["ask", "cancel", "checkpoint_dir_option", "find_job", "list_", "stop"]
+__all__ = [
+    "ask",
+    "cancel",
+    "checkpoint_dir_option",
+    "find_job",
+    "list_",
+    "stop",
+    "timeout_option",
+]
 
-_POLL = 0.1
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Take the request back if the driver has not answered by then.",
+)
 
 checkpoint_dir_option = click.option(
     "--dir",
@@ -37,13 +49,35 @@ checkpoint_dir_option = click.option(
 
 @dataclass(frozen=True)
 class FoundJob:
-    """A job's folder; `lease` is None if no driver runs it."""
+    """A job's folder; `lease` is None if no driver has it."""
 
     storage: Storage
     name: str
     job_id: str
     checkpoint: int | None
     lease: LeaseRecord | None
+
+    @property
+    def state(self) -> str:
+        """ "not running", or how its driver stands (`standing`)."""
+        return "not running" if self.lease is None else standing(self.lease)
+
+    @property
+    def driver(self) -> str | None:
+        """Which process has the job, or had it last."""
+        return None if self.lease is None else f"{self.lease.host}:{self.lease.pid}"
+
+    @property
+    def told(self) -> str:
+        """How it stands, for people."""
+        match self.state:
+            case "running":
+                return f"driver {self.driver}"
+            case "dead":
+                return f"not running (driver {self.driver} has died)"
+            case "silent":
+                return f"driver {self.driver} does not renew its lease: dead, paused or cut off"
+        return "not running"
 
 
 def jobs_in(directory: str) -> list[FoundJob]:
@@ -52,9 +86,7 @@ def jobs_in(directory: str) -> list[FoundJob]:
     found = []
     for folder in base.list(""):
         storage = base.folder(folder)
-        lease = None
-        if storage.exists(LEASE_NAME):
-            lease = msgspec.json.decode(storage.read(LEASE_NAME), type=LeaseRecord)
+        lease = read_lease(storage)
         epochs = list_epochs(storage)
         name, job_id = (lease.job_name if lease else folder), ""
         if epochs:
@@ -82,25 +114,25 @@ def find_job(directory: str, wanted: str) -> FoundJob:
     )
 
 
-def ask(job: FoundJob, action: str, *, path: str | None = None, drain: bool = False) -> str | None:
+def ask(
+    job: FoundJob,
+    action: str,
+    *,
+    path: str | None = None,
+    drain: bool = False,
+    timeout: float = 600.0,
+) -> str | None:
     """Ask the driver of a running job for something, and wait for its answer."""
-    if job.lease is None:
-        raise JobError(f"the job '{job.name}' is not running", hint="start it with millstream run")
-    name = uuid.uuid4().hex
-    request = ControlRequest(action=action, path=path, drain=drain)
-    job.storage.write(f"control/{name}.json", msgspec.json.encode(request))
-    answer = f"control/{name}.done.json"
-    while True:
-        if job.storage.exists(answer):
-            reply = msgspec.json.decode(job.storage.read(answer), type=ControlAnswer)
-            job.storage.delete(answer)
-            if reply.error is not None:
-                raise JobError(reply.error)
-            return reply.path
-        if not job.storage.exists(LEASE_NAME):
-            job.storage.delete(f"control/{name}.json")
-            raise JobError(f"the job '{job.name}' ended before it answered")
-        time.sleep(_POLL)
+    return ask_driver(
+        job.storage,
+        job.lease,
+        job.name,
+        action,
+        path=path,
+        drain=drain,
+        timeout=timeout,
+        say=lambda text: click.echo(text, err=True),
+    )
 
 
 @click.command("list")
@@ -109,24 +141,23 @@ def ask(job: FoundJob, action: str, *, path: str | None = None, drain: bool = Fa
 def list_(directory: str, as_json: bool) -> None:
     """List the jobs that have checkpoints."""
     with guarded(traceback_wanted=False):
+        jobs = jobs_in(directory)
         rows: list[dict[str, Any]] = [
             {
                 "job_id": job.job_id,
                 "name": job.name,
                 "checkpoint": job.checkpoint,
-                "driver": f"{job.lease.host}:{job.lease.pid}" if job.lease else None,
+                "state": job.state,
+                "driver": job.driver if job.state == "running" else None,
             }
-            for job in jobs_in(directory)
+            for job in jobs
         ]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    for row in rows:
-        state = f"driver {row['driver']}" if row["driver"] else "not running"
-        click.echo(
-            f"{row['job_id'] or '-':32}  {row['name']}  checkpoint {row['checkpoint']}  {state}"
-        )
-    if not rows:
+    for job in jobs:
+        click.echo(f"{job.job_id or '-':32}  {job.name}  checkpoint {job.checkpoint}  {job.told}")
+    if not jobs:
         click.echo("no jobs")
 
 
@@ -139,18 +170,20 @@ def list_(directory: str, as_json: bool) -> None:
 @click.option(
     "-d", "--drain", is_flag=True, help="Tell all operators that their input has ended first."
 )
-def stop(job: str, directory: str, path: str | None, drain: bool) -> None:
+@timeout_option
+def stop(job: str, directory: str, path: str | None, drain: bool, timeout: float) -> None:
     """Stop a running job with a savepoint."""
     with guarded(traceback_wanted=False):
-        where = ask(find_job(directory, job), "stop", path=path, drain=drain)
+        where = ask(find_job(directory, job), "stop", path=path, drain=drain, timeout=timeout)
     click.echo(f"Savepoint completed. Path: {where}")
 
 
 @click.command()
 @click.argument("job")
 @checkpoint_dir_option
-def cancel(job: str, directory: str) -> None:
+@timeout_option
+def cancel(job: str, directory: str, timeout: float) -> None:
     """Cancel a running job; its last checkpoint stays."""
     with guarded(traceback_wanted=False):
-        ask(find_job(directory, job), "cancel")
+        ask(find_job(directory, job), "cancel", timeout=timeout)
     click.echo(f"Cancelled job {job}.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from millstream.cli.jobs import ask, checkpoint_dir_option, find_job
+from millstream.cli.jobs import ask, checkpoint_dir_option, find_job, timeout_option
 from millstream.cli.program import guarded
 
 __all__ = ["savepoint"]
@@ -90,12 +90,13 @@ def describe(reader: Any) -> dict[str, Any]:
 @click.argument("job")
 @click.argument("folder", required=False)
 @checkpoint_dir_option
-def trigger(job: str, folder: str | None, directory: str) -> None:
+@timeout_option
+def trigger(job: str, folder: str | None, directory: str, timeout: float) -> None:
     """Take a savepoint of a running job, which goes on.
 
     \b
     millstream savepoint trigger --dir /checkpoints "word count" /savepoints
     """
     with guarded(traceback_wanted=False):
-        path = ask(find_job(directory, job), "savepoint", path=folder)
+        path = ask(find_job(directory, job), "savepoint", path=folder, timeout=timeout)
     click.echo(f"Savepoint completed. Path: {path}")

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from millstream.common.job_status import JobStatus
+from millstream.errors import MillstreamError
 from millstream.runtime.run import JobRun
 
 __all__ = ["describe", "progress_of"]
@@ -17,6 +19,8 @@ def describe(run: JobRun) -> str:
     """What a job is doing, in one line."""
     metrics = run.metrics
     name = run.job.settings.name
+    if run.status is JobStatus.RESTARTING:
+        return _restarting(run)
     if metrics is None or metrics.epoch < 0:
         return f"{name}: starting"
     text = (
@@ -24,6 +28,17 @@ def describe(run: JobRun) -> str:
         f"{metrics.records_per_second:,.0f}/s"
     )
     return f"{text}, lag {metrics.backlog:,}" if metrics.backlog else text
+
+
+def _restarting(run: JobRun) -> str:
+    """A job that has failed and tries again says so, and why: it may do so for long."""
+    times = 0 if run.metrics is None else run.metrics.restarts
+    left = run.restart_at - time.monotonic()
+    when = f"in {left:.0f} s" if left > 0 else "now"
+    failure = run.failure
+    why = failure.what if isinstance(failure, MillstreamError) else str(failure)
+    code = failure.code if isinstance(failure, MillstreamError) else type(failure).__name__
+    return f"{run.job.settings.name}: restarting {when} (attempt {times + 1}) after [{code}] {why}"
 
 
 @contextmanager

@@ -145,7 +145,7 @@ class EpochDriver:
         outcome = None
         while outcome is None:
             # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
-            if self._serve_savepoints() or self._cancelled.is_set():
+            if self._cancelled.is_set() or self._serve_savepoints():
                 return Outcome.STOPPED
             outcome = self._carry_out(self._coordinator.handle(c.Next()), run)
         if self._draining:
@@ -218,7 +218,7 @@ class EpochDriver:
         if self._restoring:
             self._restoring = False
             self._work = self.planner.nothing()
-        elif self.savepoints.wants_drain and not self._draining:
+        elif self.savepoints.begin_drain():
             self._draining = True
             self._work = self.planner.nothing(ended=True)
         elif self.savepoints.waiting and self._coordinator.manifest is None:
@@ -295,12 +295,11 @@ class EpochDriver:
         """Write the savepoints that were asked for; True if the job is to stop with one."""
         assert self._coordinator is not None
         manifest = self._coordinator.manifest
-        if manifest is None or (self.savepoints.wants_drain and not self._draining):
+        if manifest is None or not self.savepoints.waiting:
             return False
-        if self.savepoints.waiting:
-            # Who starts from the savepoint must not repeat what a driver that took over has done since.
-            self.folder.check_lease()
-        return self.savepoints.serve(manifest, self._coordinator)
+        # Who starts from the savepoint must not repeat what a driver that took over has done since.
+        self.folder.check_lease()
+        return self.savepoints.serve(manifest, self._coordinator, drained=self._draining)
 
     def may_fall_back(self, error: BaseException) -> bool:
         """After a failure: True if it was a damaged file and an older checkpoint stands in."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from millstream.errors import (
     JobError,
     JobLocked,
     KeySelectorError,
+    MillstreamError,
     ProgramError,
     RecordNotSerializable,
     RuntimeUnusable,
@@ -37,6 +39,7 @@ _FINAL = (ProgramError, JobLocked, RuntimeUnusable, StateDamaged, StateMismatch,
 # Another try may help, but three failures at the same place are a bug.
 _USERS = (UserFunctionError, KeySelectorError, TypeMismatchError, RecordNotSerializable)
 _SAME = 3
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def _is_deterministic(error: Exception) -> bool:
@@ -44,6 +47,17 @@ def _is_deterministic(error: Exception) -> bool:
     if isinstance(error, _USERS) or type(error) is JobError:
         return True
     return isinstance(error, SinkError | SourceError) and "record" in error.evidence
+
+
+def _kind(error: Exception) -> tuple[str, ...]:
+    """What makes two failures the same. Not their text: a live source gives it other positions every time, and objects
+    are shown with other addresses."""
+    if not isinstance(error, MillstreamError):
+        return type(error).__name__, _ADDRESS.sub("", str(error))
+    facts = [str(error.evidence.get(name, "")) for name in ("operator", "line", "record")]
+    if not any(facts):
+        facts = [error.what]
+    return error.code, *(_ADDRESS.sub("", fact) for fact in facts)
 
 
 class Restarts:
@@ -72,7 +86,7 @@ class Restarts:
         self._delay = 0.0
         self._last_failure: float | None = None
         self._same = 0
-        self._seen: tuple[int, str] | None = None
+        self._seen: tuple[int, tuple[str, ...]] | None = None
         self.count = 0
 
     def pause(self, error: BaseException, epoch: int) -> float | None:
@@ -80,7 +94,7 @@ class Restarts:
         if isinstance(error, _FINAL) or not isinstance(error, Exception):
             return None
         if not self._chosen and _is_deterministic(error):
-            what = (epoch, str(error))
+            what = (epoch, _kind(error))
             self._same = self._same + 1 if what == self._seen else 1
             self._seen = what
             if self._same >= _SAME:

@@ -36,6 +36,9 @@ class JobRun(ABC):
         self.error: BaseException | None = None
         self.metrics: JobMetrics | None = None
         self.seconds = 0.0
+        # While the status is RESTARTING: what the last attempt failed with, and when the next one begins.
+        self.failure: BaseException | None = None
+        self.restart_at = 0.0
         self._cancelled = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -88,7 +91,8 @@ class JobRun(ABC):
             folder.close(finished=False, cancelled=False)
             raise
         self._driver = driver
-        driver.savepoints.on_cancel = self._cancelled.set
+        driver.savepoints.on_cancel = self._cancel_soon
+        driver.savepoints.watch()
         self.metrics = driver.metrics
         finished = False
         try:
@@ -128,6 +132,8 @@ class JobRun(ABC):
                 if pause is None:
                     raise error from _cause(error, failure)
                 driver.metrics.restarts += 1
+                self.restart_at = time.monotonic() + pause
+                self.failure = error
                 self.status = JobStatus.RESTARTING
                 _log.warning("the job failed and starts again in %.1f s: %s", pause, error)
                 if self._cancelled.wait(pause):
@@ -159,7 +165,34 @@ class JobRun(ABC):
             pass
         if self._driver is None or self._done.is_set():
             raise JobError(f"the job '{self.job.settings.name}' is not running", job_id=self.job.id)
-        return self._driver.savepoints.ask(path, stop=stop, drain=drain)
+        taken = self._driver.savepoints.ask(path, stop=stop, drain=drain)
+        return self._once_stopped(taken) if stop else taken
+
+    def _once_stopped(self, taken: CompletableFuture[str]) -> CompletableFuture[str]:
+        """The path of a savepoint, once the job has stopped with it."""
+        stopped: CompletableFuture[str] = CompletableFuture()
+
+        def ended() -> None:
+            if self.error is None:
+                stopped.set_result(taken.result())
+                return
+            failure = JobError(
+                f"the savepoint is complete, but the job '{self.job.settings.name}' failed while it stopped",
+                savepoint=taken.result(),
+                cause=str(self.error),
+            )
+            failure.__cause__ = self.error
+            stopped.set_exception(failure)
+
+        def answered(done: CompletableFuture[str]) -> None:
+            failure = done.exception()
+            if failure is not None:
+                stopped.set_exception(failure)
+            else:
+                self.on_done(ended)
+
+        taken.add_done_callback(answered)
+        return stopped
 
     def _interrupt(self) -> None:
         """Make `_run` return soon. Called until it does; may find nothing to interrupt, or an engine that is gone."""
@@ -176,6 +209,11 @@ class JobRun(ABC):
         while not self._done.is_set():
             self._interrupt()
             self._done.wait(_INTERRUPT_EVERY)
+
+    def _cancel_soon(self) -> None:
+        """As `cancel`, for whoever cannot wait."""
+        self._cancelled.set()
+        threading.Thread(target=self.cancel, name="millstream-cancel", daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; True if it has come. Short waits, so that Ctrl-C is heard."""

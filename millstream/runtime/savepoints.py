@@ -1,11 +1,14 @@
-"""Savepoints asked of a running job, from another thread or another process.
+"""Savepoints asked of a running job, from another thread or another process (`millstream.runtime.requests`).
 
-A request from another process is a small file in the job's folder (`control/<id>.json`), answered by another
-(`control/<id>.done.json`), so that the command line needs nothing but the job's storage to reach a job.
+A thread of the driver looks for requests of other processes from the time the job has its lease until it gives it
+back, so that a job that starts, waits for its restart or is busy with an epoch hears too. Savepoints are written
+between epochs. One that is to be drained is written only after the epoch that has ended all input (rule 69), however
+the two fall together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -17,31 +20,27 @@ import msgspec
 from millstream.checkpoint.coordinator import Coordinator, Offsets
 from millstream.checkpoint.manifest import Feedback, Manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
+from millstream.checkpoint.storage import Storage
 from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError
 from millstream.runtime.failpoints import reached
 from millstream.runtime.job_folder import INTENT, JobFolder
+from millstream.runtime.requests import (
+    ANSWERED,
+    CONTROL,
+    ControlAnswer,
+    ControlRequest,
+    answer_name,
+    read_requests,
+)
 
-__all__ = ["ControlAnswer", "ControlRequest", "Intent", "SavepointRequests"]
+__all__ = ["Intent", "SavepointRequests"]
 
 _log = logging.getLogger("millstream.job")
 
 _POLL = 0.25
-
-
-class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request from another process."""
-
-    action: str
-    path: str | None = None
-    drain: bool = False
-
-
-class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to it."""
-
-    path: str | None = None
-    error: str | None = None
+# Answers that nobody has come for in so many seconds are removed.
+_LITTER = 3600.0
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +52,24 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Request:
-    def __init__(self, path: str | None, *, stop: bool, drain: bool) -> None:
+    """`ticket` is the file of a request from another process; who asked may take it back until it is begun."""
+
+    def __init__(self, path: str | None, *, stop: bool, drain: bool, ticket: str | None) -> None:
         self.path = path
         self.stop = stop
         self.drain = drain
+        self.ticket = ticket
         self.future: CompletableFuture[str] = CompletableFuture()
+
+    def begin(self, storage: Storage) -> bool:
+        """True if it is to be carried out; from here on it cannot be taken back."""
+        ticket, self.ticket = self.ticket, None
+        try:
+            return ticket is None or storage.take(ticket)
+        except Exception as error:  # of any class a remote file system's driver has
+            msg = f"the job cannot tell whether the request still stands: {error}"
+            self.future.set_exception(JobError(msg))
+            return False
 
 
 class SavepointRequests:
@@ -67,12 +79,19 @@ class SavepointRequests:
         self._folder = folder
         self._pending: list[_Request] = []
         self._lock = threading.Lock()
-        self._looked = 0.0
         self._copying: list[threading.Thread] = []
+        self._noted: set[str] = set()
+        self._closed = threading.Event()
+        self._watcher: threading.Thread | None = None
         self.on_cancel: Callable[[], None] = lambda: None
 
     def ask(
-        self, path: str | None, *, stop: bool = False, drain: bool = False
+        self,
+        path: str | None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
+        ticket: str | None = None,
     ) -> CompletableFuture[str]:
         """Ask for a savepoint; the future gives its path."""
         default = self._folder.default_savepoints
@@ -81,30 +100,35 @@ class SavepointRequests:
             raise InvalidArgument(
                 msg, hint="give one, or set execution.checkpointing.savepoint-dir"
             )
-        request = _Request(path or default, stop=stop, drain=drain)
+        request = _Request(path or default, stop=stop, drain=drain, ticket=ticket)
         with self._lock:
+            if self._closed.is_set():
+                raise _too_late()
             self._pending.append(request)
         return request.future
 
     @property
     def waiting(self) -> bool:
         """True if somebody has asked."""
-        self._look()
         return bool(self._pending)
 
-    @property
-    def wants_drain(self) -> bool:
-        """True if the job is to be stopped after its input has been ended."""
-        return any(request.drain for request in self._pending)
-
-    def serve(self, manifest: Manifest, coordinator: Coordinator) -> bool:
-        """Write what was asked for from a complete checkpoint; True if the job is to stop now. While a savepoint is
-        copied the job goes on, and the files it needs stay."""
-        self._look()
+    def begin_drain(self) -> bool:
+        """True if the job is to be stopped after its input has been ended, which is now begun."""
+        storage = self._folder.storage
         with self._lock:
-            pending, self._pending = self._pending, []
+            gone = [one for one in self._pending if one.drain and not one.begin(storage)]
+            self._pending = [one for one in self._pending if one not in gone]
+            return any(one.drain for one in self._pending)
+
+    def serve(self, manifest: Manifest, coordinator: Coordinator, *, drained: bool) -> bool:
+        """Write what was asked for from a complete checkpoint; True if the job is to stop now. While a savepoint is
+        copied the job goes on, and the files it needs stay. From a checkpoint at which all input has been ended only
+        those are written that were asked with drain, from all others only the others."""
+        pending = self._due(drained)
         stop = False
         for request in pending:
+            if not request.begin(self._folder.storage):
+                continue
             files = manifest.files()
             coordinator.pin(files)
             thread = threading.Thread(
@@ -120,6 +144,18 @@ class SavepointRequests:
                 # A job whose savepoint failed goes on.
                 stop = stop or request.future.exception() is None
         return stop
+
+    def _due(self, drained: bool) -> list[_Request]:
+        """Take out what can be served now. Who asks to stop waits for those who asked before to stop with drain."""
+        due: list[_Request] = []
+        later: list[_Request] = []
+        with self._lock:
+            for request in self._pending:
+                waits = request.stop and any(one.drain for one in later)
+                now = request.drain if drained else not request.drain and not waits
+                (due if now else later).append(request)
+            self._pending = later
+        return due
 
     def _write(self, request: _Request, manifest: Manifest, unpin: Callable[[], None]) -> None:
         try:
@@ -147,44 +183,93 @@ class SavepointRequests:
         for thread in self._copying:
             thread.join()
         with self._lock:
+            self._closed.set()
             pending, self._pending = self._pending, []
+        if self._watcher is not None:
+            self._watcher.join()
         for request in pending:
-            request.future.set_exception(JobError("the job ended before the savepoint was taken"))
+            if request.begin(self._folder.storage):
+                request.future.set_exception(_too_late())
 
     # -- from other processes --------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Now and then, see whether another process asks for something."""
-        now = time.monotonic()
-        if not self._folder.durable or now - self._looked < _POLL:
-            return
-        self._looked = now
-        storage = self._folder.storage
-        for name in storage.list("control"):
-            if name.endswith(".done.json") or not name.endswith(".json"):
-                continue
-            path = f"control/{name}"
-            try:
-                asked = msgspec.json.decode(storage.read(path), type=ControlRequest)
-            except (FileNotFoundError, msgspec.DecodeError):
-                continue
-            storage.delete(path)
-            self._take(f"control/{name.removesuffix('.json')}.done.json", asked)
+    def watch(self) -> None:
+        """Look for requests of other processes from now on, until `close`."""
+        if self._folder.lease is not None:
+            self._watcher = threading.Thread(
+                target=self._watch, name="millstream-control", daemon=True
+            )
+            self._watcher.start()
 
-    def _take(self, answer: str, asked: ControlRequest) -> None:
+    def _watch(self) -> None:
+        trouble = False
+        swept = False
+        while not self._closed.is_set():
+            try:
+                if not swept:
+                    self._sweep()
+                    swept = True
+                self._look()
+                trouble = False
+            except Exception as error:  # of any class a remote file system's driver has
+                if not trouble:
+                    _log.warning("requests to the job cannot be read at the moment: %s", error)
+                trouble = True
+            self._closed.wait(_POLL)
+
+    def _look(self) -> None:
+        """See whether another process asks for something."""
+        lease = self._folder.lease
+        assert lease is not None
+        for ticket, asked in read_requests(self._folder.storage):
+            if asked.owner == lease.record.owner and ticket not in self._noted:
+                self._take(ticket, asked)
+                self._noted.add(ticket)
+
+    def _sweep(self) -> None:
+        """Remove what those who were killed while they asked have left behind. Not at once: a driver that was paused
+        may come back as the wrong one, and must not remove what is meant for another."""
+        storage, now = self._folder.storage, time.time()
+        for ticket, asked in read_requests(storage):
+            if asked.age(now) > asked.valid_for + _LITTER:
+                storage.delete(ticket)
+        for name in storage.list(CONTROL):
+            if name.endswith(ANSWERED):
+                with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+                    path = f"{CONTROL}/{name}"
+                    answer = msgspec.json.decode(storage.read(path), type=ControlAnswer)
+                    if now - answer.at > _LITTER:
+                        storage.delete(path)
+
+    def _take(self, ticket: str, asked: ControlRequest) -> None:
         storage = self._folder.storage
 
         def reply(**what: Any) -> None:
-            storage.write(answer, msgspec.json.encode(ControlAnswer(**what)))
+            answer = ControlAnswer(at=time.time(), **what)
+            try:
+                storage.write(answer_name(ticket), msgspec.json.encode(answer))
+            except Exception as error:  # of any class a remote file system's driver has
+                _log.warning("a request could not be answered: %s", error)
 
+        age = asked.age(time.time())
+        if age > asked.valid_for:
+            if storage.take(ticket):
+                reply(
+                    error=f"the request came {age:.0f} s after it was made, and was not carried out"
+                )
+            return
         if asked.action == "cancel":
-            reply()
-            self.on_cancel()
+            if storage.take(ticket):
+                reply()
+                self.on_cancel()
             return
         try:
-            future = self.ask(asked.path, stop=asked.action == "stop", drain=asked.drain)
+            future = self.ask(
+                asked.path, stop=asked.action == "stop", drain=asked.drain, ticket=ticket
+            )
         except MillstreamError as error:
-            reply(error=str(error))
+            if storage.take(ticket):
+                reply(error=str(error))
             return
 
         def answered(done: CompletableFuture[str]) -> None:
@@ -210,3 +295,7 @@ class SavepointRequests:
         except FileNotFoundError:
             return None
         return intent if intent.epoch >= since else None
+
+
+def _too_late() -> JobError:
+    return JobError("the job ended before the savepoint was taken")

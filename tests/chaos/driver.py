@@ -108,7 +108,12 @@ class Driver:
         control = self.job / "control"
         control.mkdir(parents=True, exist_ok=True)
         hidden = control / f".{uuid.uuid4().hex}"
-        hidden.write_text(json.dumps({"action": action, "path": str(savepoints)}))
+        owner = json.loads((self.job / "lease.json").read_text())["owner"]
+        request = {
+            "action": action, "owner": owner, "asked_at": time.time(), "valid_for": 600.0,
+            "path": str(savepoints),
+        }  # fmt: skip
+        hidden.write_text(json.dumps(request))
         hidden.rename(control / f"{uuid.uuid4().hex}.json")
 
     # -- its end ----------------------------------------------------------------------------------------

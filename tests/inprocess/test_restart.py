@@ -10,9 +10,12 @@ import pytest
 from millstream.checkpoint.lease import Lease
 from millstream.checkpoint.storage import LocalStorage
 from millstream.common.functions import MapFunction
+from millstream.common.job_status import JobStatus
 from millstream.common.restart_strategy import RestartStrategies
+from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import KeyedProcessFunction
+from millstream.datastream.progress import describe
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import (
     InvalidArgument,
@@ -39,6 +42,38 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+class Growing(Source):
+    """One split of as many records as a function says."""
+
+    def __init__(self, available):
+        self.available = available
+
+    def boundedness(self):
+        return Boundedness.CONTINUOUS_UNBOUNDED
+
+    def create_enumerator(self, parallelism):
+        available = self.available
+
+        class Splits(SplitEnumerator):
+            def discover(self):
+                return ["a"]
+
+            def available(self, split, position):
+                return max(position, available())
+
+            def finished(self, split, position):
+                return False
+
+        return Splits()
+
+    def create_reader(self):
+        class Reader(SourceReader):
+            def read(self, split, start, end):
+                return [(split, n) for n in range(start, end)]
+
+        return Reader()
 
 
 def restarts(strategy=None, *, checkpointing=True, clock=None, jitter=0.5):
@@ -318,3 +353,82 @@ def test_a_driver_that_has_lost_its_lease_stops(tmp_path):
     with pytest.raises(JobLocked):
         client.get_job_execution_result().result(30)
     assert not list((tmp_path / "job").glob("chk-9*"))
+
+
+# -- the same failure again --------------------------------------------------------------------------------------------
+
+
+def failure(**facts):
+    return UserFunctionError(
+        "the function of 'Map' raised ValueError: no",
+        **{"operator": "Map", "line": "job.py:3 in f: raise", "record": "'x'", **facts},
+    )
+
+
+def test_failures_are_the_same_whatever_the_position():
+    decide = restarts()
+    errors = [failure(position=f"split a, position {n}, of {n + 7}") for n in (3, 5, 9)]
+    assert [decide.pause(error, 4) is None for error in errors] == [False, False, True]
+
+
+def test_failures_are_the_same_whatever_the_address_of_a_record():
+    decide = restarts()
+    errors = [failure(record=f"<Event object at 0x7f{n:06x}>") for n in (3, 5, 9)]
+    assert [decide.pause(error, 4) is None for error in errors] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "other", [{"operator": "Filter"}, {"line": "job.py:9 in g: raise"}, {"record": "'y'"}]
+)
+def test_other_failures_are_counted_apart(other):
+    decide = restarts()
+    errors = [failure(), failure(**other), failure(), failure(**other), failure()]
+    assert all(decide.pause(error, 4) is not None for error in errors)
+
+
+def test_a_bad_record_of_a_live_source_ends_the_job(tmp_path):
+    """The input goes on while the job is down, so the epoch that fails is longer every time."""
+
+    class Bad(MapFunction):
+        def map(self, value):
+            if value[1] == 120:
+                raise ValueError("no")
+            return value
+
+    env = environment(2)
+    config = env.get_configuration()
+    config.set_string("execution.checkpointing.dir", str(tmp_path))
+    config.set_string("execution.checkpointing.interval", "20 ms")
+    config.set_string("restart-strategy.exponential-delay.initial-backoff", "50 ms")
+    started = time.monotonic()
+    source = Growing(lambda: int((time.monotonic() - started) * 500))
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "live").map(Bad())._sink(
+        "out", CollectOp(lambda rows: None)
+    )
+    client = env.execute_async("live")
+    with pytest.raises(UserFunctionError, match="ValueError: no"):
+        client.get_job_execution_result().result(30)
+    assert client.get_metrics().restarts >= 2
+
+
+def test_the_progress_line_says_that_a_job_restarts(tmp_path):
+    class Bad(MapFunction):
+        def map(self, value):
+            raise ValueError("no")
+
+    env = environment(1, epoch=10)
+    env.get_configuration().set_string("restart-strategy.type", "fixed-delay")
+    env.get_configuration().set_string("restart-strategy.fixed-delay.delay", "1 h")
+    env.from_source(Growing(lambda: 100), WatermarkStrategy.no_watermarks(), "s").map(Bad())._sink(
+        "out", CollectOp(lambda rows: None)
+    )
+    client = env.execute_async("trouble")
+    deadline = time.monotonic() + 20
+    while client.get_job_status().result() is not JobStatus.RESTARTING:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    line = describe(client._run)
+    assert line.startswith("trouble: restarting in 3")
+    assert "attempt 2" in line
+    assert "[USER_FUNCTION_FAILED] the function of 'Map' raised ValueError: no" in line
+    client.cancel().result(20)
