@@ -44,12 +44,15 @@ class Window(ABC):
 
 
 class TimeWindow(Window):
-    """The time from `start` (which belongs to it) to `end` (which does not), in milliseconds.
+    """The time from `start` (which belongs to it) to `end` (which does not), in milliseconds. Windows are ordered by
+    start, then by end.
 
     >>> TimeWindow(0, 5000).max_timestamp()
     4999
     >>> TimeWindow(0, 5000)
     TimeWindow(start=0, end=5000)
+    >>> TimeWindow(0, 5000) < TimeWindow(0, 6000) <= TimeWindow(1, 2)
+    True
     """
 
     __slots__ = ("end", "start")
@@ -59,8 +62,13 @@ class TimeWindow(Window):
         self.end = end
 
     def max_timestamp(self) -> int:
-        """The last millisecond before the end."""
-        return self.end - 1
+        """The last millisecond before the end; of a window that reaches beyond the end of time, that.
+
+        >>> TimeWindow(2**63 - 5, 2**63 + 5).max_timestamp() == 2**63 - 1
+        True
+        """
+        last = self.end - 1
+        return last if last < MAX_TIMESTAMP else MAX_TIMESTAMP
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether the two overlap, or touch: a session goes on if the next record comes just at its end.
@@ -122,8 +130,27 @@ class TimeWindow(Window):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TimeWindow) and self.start == other.start and self.end == other.end
 
-    def __lt__(self, other: TimeWindow) -> bool:
+    # By start, then by end. With anything else a window has no order, which is a TypeError.
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, TimeWindow):
+            return NotImplemented
         return (self.start, self.end) < (other.start, other.end)
+
+    def __le__(self, other: object) -> bool:
+        if not isinstance(other, TimeWindow):
+            return NotImplemented
+        return (self.start, self.end) <= (other.start, other.end)
+
+    def __gt__(self, other: object) -> bool:
+        if not isinstance(other, TimeWindow):
+            return NotImplemented
+        return (self.start, self.end) > (other.start, other.end)
+
+    def __ge__(self, other: object) -> bool:
+        if not isinstance(other, TimeWindow):
+            return NotImplemented
+        return (self.start, self.end) >= (other.start, other.end)
 
     def __hash__(self) -> int:
         return hash((self.start, self.end))
@@ -154,8 +181,8 @@ class CountWindow(Window):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CountWindow) and self.id == other.id
 
-    def __lt__(self, other: CountWindow) -> bool:
-        return self.id < other.id
+    def __lt__(self, other: object) -> bool:
+        return self.id < other.id if isinstance(other, CountWindow) else NotImplemented
 
     def __hash__(self) -> int:
         return hash((CountWindow, self.id))

@@ -23,7 +23,7 @@ from typing import Any
 
 from millstream.common.window_bases import no_timestamp
 from millstream.graph.operators import WindowOp
-from millstream.runtime.clock import NO_TIME
+from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.failpoints import reached
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.panes import Pane, Panes
@@ -77,12 +77,11 @@ class AlignedWindows(SimpleWindows):
     @watermark.setter
     def watermark(self, watermark: int) -> None:
         self._watermark = watermark
-        # The last end at or before the watermark: panes before it have been read by a window.
-        at = watermark + 1
-        self.fired = at - (at - self.offset - self.size) % self.slide
-        if watermark == NO_TIME:
-            # Records without a timestamp must not pass for very old ones (rule 9).
-            self.fired += 2 * self.slide
+        # The last end at or before the watermark: panes before it have been read by a window. When time is over, so is
+        # every window, also one whose end lies beyond.
+        at = watermark + 1 if watermark < MAX_TIME else MAX_TIME + self.size + self.slide
+        # Records without a timestamp must not pass for very old ones (rule 9).
+        self.fired = max(at - (at - self.offset - self.size) % self.slide, NO_TIME + 1)
 
     # -- records --------------------------------------------------------------------------------------------
 
@@ -112,6 +111,8 @@ class AlignedWindows(SimpleWindows):
         pane, watermark = self.pane_of(timestamp), self._watermark
         windows = list(self._windows_of(timestamp))
         live = [end for end in windows if end - 1 + self._lateness > watermark]
+        if watermark == MAX_TIME:
+            live = []
         if pane is None or not live:
             self._late(value, timestamp)
             return
@@ -136,20 +137,20 @@ class AlignedWindows(SimpleWindows):
 
     def advance(self, watermark: int) -> None:
         """Fire every window that the watermark has passed, in order, and forget panes that nobody reads any more."""
-        fired, begun = self.fired, self._watermark != NO_TIME
+        fired, before = self.fired, self._watermark
         self.watermark = watermark
-        if begun and self.fired == fired and not self._lateness:
+        if self.fired == fired and not self._lateness:
             return
         panes = self._panes.live()
         if not panes:
             return
-        if not begun:
-            fired = min(panes)
-        if self.fired > fired:
-            for end in self._ends(panes, fired, self.fired):
-                self._fire(end)
+        over = watermark == MAX_TIME
+        # Before the first watermark nothing has fired, however old it is.
+        after = min(panes) if before == NO_TIME else before + 1
+        for end in self._ends(panes, after, self.fired if over else watermark + 1):
+            self._fire(end)
         for pane in panes:
-            if self._last_end(pane) - 1 + self._lateness <= watermark:
+            if over or self._last_end(pane) - 1 + self._lateness <= watermark:
                 self._panes.drop(pane)
                 self._suffixes.pop(pane, None)
 
@@ -176,7 +177,7 @@ class AlignedWindows(SimpleWindows):
         self._keys.leave()
 
     def _emit_all(self, end: int, items: Iterable[tuple[Any, Any]]) -> None:
-        emit, at, shared, result = self._emit, end - 1, self._shared, self._result
+        emit, at, shared, result = self._emit, min(end - 1, MAX_TIME), self._shared, self._result
         if self._apply is not None:
             # The function may use state, and so change what is gone through.
             for key, accumulator in list(items):
@@ -198,7 +199,7 @@ class AlignedWindows(SimpleWindows):
             self._call(end - self.size, end, key, self._result(isolate(accumulator)))
             self._keys.key, self._keys.canon = before
         else:
-            self._emit(self._result(isolate(accumulator)), end - 1)
+            self._emit(self._result(isolate(accumulator)), min(end - 1, MAX_TIME))
 
     # -- windows of several panes ---------------------------------------------------------------------------
 

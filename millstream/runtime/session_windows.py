@@ -14,7 +14,7 @@ from typing import Any
 from millstream.common.session_windows import EventTimeSessionWindows
 from millstream.common.window_bases import no_timestamp
 from millstream.graph.operators import WindowOp
-from millstream.runtime.clock import NO_TIME
+from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.failpoints import reached
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.simple_windows import Apply, SimpleWindows
@@ -23,6 +23,8 @@ from millstream.runtime.state import ATOMIC, DELETED, Table, isolate
 __all__ = ["SessionWindows"]
 
 Session = list[Any]
+# After every end.
+_NEVER = 1 << 100
 
 
 class SessionWindows(SimpleWindows):
@@ -61,11 +63,14 @@ class SessionWindows(SimpleWindows):
     @watermark.setter
     def watermark(self, watermark: int) -> None:
         self._watermark = watermark
-        self.over = watermark + 1
+        # When time is over, so is every session, also one whose end lies beyond.
+        self.over = watermark + 1 if watermark < MAX_TIME else _NEVER
 
     # -- the calendar, as the index of the table ------------------------------------------------------------
 
     def _look(self, at: int, key: Any) -> None:
+        if at > MAX_TIME:
+            at = MAX_TIME
         found = self._at.get(at)
         if found is None:
             self._at[at] = {key: None}
@@ -91,7 +96,7 @@ class SessionWindows(SimpleWindows):
         self.clear()
         for key in self._table.keys():  # noqa: SIM118 - a table is no dictionary
             for session in self._find(key):
-                self._at.setdefault(session[1] - 1, {})[key] = None
+                self._at.setdefault(min(session[1] - 1, MAX_TIME), {})[key] = None
         self._heap = list(self._at)
         heapify(self._heap)
         self.valid = True
@@ -113,6 +118,9 @@ class SessionWindows(SimpleWindows):
             end = timestamp + self.gap
         else:
             end = self._assigner.assign_windows(value, timestamp, None)[0].end
+        if self._watermark == MAX_TIME:
+            self._late(value, timestamp)
+            return
         sessions = self._changed(key)
         if sessions is None:
             sessions = self._own(key)
@@ -189,7 +197,7 @@ class SessionWindows(SimpleWindows):
         if len(sessions) == 1 and not lateness:
             (session,) = sessions
             last = session[1] - 1
-            if last > at:
+            if last > at < MAX_TIME:
                 self._look(last, key)
             else:
                 reached("timer firing")
@@ -198,11 +206,11 @@ class SessionWindows(SimpleWindows):
             return
         over: list[Session] = []
         for session in sessions:
-            last = session[1] - 1
+            last = min(session[1] - 1, MAX_TIME)
             if last == at and last > before:
                 reached("timer firing")
                 self._fire(key, session)
-            if last + lateness <= at:
+            if last + lateness <= at or at == MAX_TIME:
                 over.append(session)
             else:
                 # Grown since, or fired and waiting for late records.
@@ -227,6 +235,6 @@ class SessionWindows(SimpleWindows):
         start, end, accumulator = session
         value = self._result(accumulator if type(accumulator) in ATOMIC else isolate(accumulator))
         if self._apply is None:
-            self._emit(value, end - 1)
+            self._emit(value, min(end - 1, MAX_TIME))
             return
         self._call(start, end, key, value)

@@ -8,7 +8,7 @@ from typing import Any
 from millstream.common.windows import TimeWindow
 from millstream.graph.operators import WindowOp
 from millstream.runtime import clock
-from millstream.runtime.clock import NO_TIME
+from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.keys import original_key
 from millstream.runtime.window_calls import Incremental
@@ -49,7 +49,7 @@ class SimpleWindows:
 
     def _late(self, value: Any, timestamp: int) -> None:
         """None of a record's windows is there any more. That alone does not make it late (rule 20)."""
-        if timestamp + self._lateness > self._watermark:
+        if min(timestamp + self._lateness, MAX_TIME) > self._watermark:
             return
         if self._emit_late is None:
             self.dropped_late += 1
@@ -65,4 +65,4 @@ class SimpleWindows:
         results = self._apply(window, [value])
         if results is not None:
             for one in results:
-                self._emit(one, end - 1)
+                self._emit(one, min(end - 1, MAX_TIME))

@@ -137,6 +137,9 @@ class WindowOperator:
         windows = self._assign(value, timestamp, self._assigner_context)
         if type(windows) is not list:
             windows = self._checked_windows(windows)
+        if self._event_time and self._timers.watermark == MAX_TIMESTAMP:
+            # Time is over, and with it every window, also one whose end lies beyond.
+            windows = []
         canon, scope = self._keys.canon, self._scope
         scope.key = self._keys.key
         skipped = True
@@ -160,6 +163,9 @@ class WindowOperator:
         windows = self._assign(value, timestamp, self._assigner_context)
         if type(windows) is not list:
             windows = self._checked_windows(windows)
+        if self._event_time and self._timers.watermark == MAX_TIMESTAMP:
+            # Time is over, and with it every window, also one whose end lies beyond.
+            windows = []
         canon, scope, live = self._keys.canon, self._scope, self._merging
         assert live is not None
         scope.key = self._keys.key
@@ -201,7 +207,8 @@ class WindowOperator:
 
     def _late(self, value: Any, timestamp: int) -> None:
         """None of the record's windows is there any more. That alone does not make it late (rule 20)."""
-        if self._event_time and timestamp + self._lateness <= self._timers.watermark:
+        watermark = self._timers.watermark
+        if self._event_time and min(timestamp + self._lateness, MAX_TIMESTAMP) <= watermark:
             if self._emit_late is None:
                 self.dropped_late += 1
             else:

@@ -210,7 +210,8 @@ def _compile_sessions(
     with code.block(f"if type({found}) is list and len({found}) == 1:"):
         code.line(f"{found} = {found}[0]")
         with code.block(
-            f"if {found}[0] <= {end} and {t} <= {found}[1] and {found}[1] > {sessions}.over:"
+            # A record without a timestamp must not pass for one of the oldest session (rule 9).
+            f"if {found}[0] <= {end} and {NO_TIME} < {t} <= {found}[1] > {sessions}.over:"
         ):
             code.line(f"{found}[2] = {add}({v}, {found}[2])")
             with code.block(f"if {t} < {found}[0]:"):
@@ -254,7 +255,7 @@ def _compile_aligned(
         code.line(f"{into} = {time} % {operator.slide}")
         code.line(f"{pane} = {t} - {into}")
         with code.block(f"if {into} >= {operator.cut}:"):
-            # Between windows that do not touch there is no pane: the time of none is before every one.
+            # Between windows that do not touch there is no pane: what is not after "no time" is looked at slowly.
             gap = operator.size < operator.slide
             code.line(f"{pane} = {NO_TIME}" if gap else f"{pane} += {operator.cut}")
     else:

@@ -139,6 +139,11 @@ GLOBAL: Bounds = (MIN, 2**63)
 """The global window: its last moment is MAX."""
 
 
+def last_of(window: Bounds) -> int:
+    """The last moment of a window; time itself has one."""
+    return min(window[1] - 1, MAX)
+
+
 def assign(spec: tuple, v: tuple, timestamp: int) -> list[Bounds]:
     """The windows of a record (rules 18, 19, 23)."""
     kind, *numbers = spec
@@ -181,7 +186,7 @@ class Trigger:
         self.inner = Trigger(spec[1], timers) if self.kind == "purging" else None
 
     def on_element(self, v: tuple, timestamp: int, key: str, window: Bounds) -> set[str]:
-        last, at = window[1] - 1, (key, window)
+        last, at = last_of(window), (key, window)
         match self.kind:
             case "event":
                 if last <= self.timers.watermark:
@@ -209,7 +214,7 @@ class Trigger:
         return set()
 
     def on_time(self, time: int, key: str, window: Bounds) -> set[str]:
-        last, at = window[1] - 1, (key, window)
+        last, at = last_of(window), (key, window)
         match self.kind:
             case "event":
                 return {FIRE} if time == last else set()
@@ -228,8 +233,8 @@ class Trigger:
         found = [self.state.pop((key, w)) for w in merged if (key, w) in self.state]
         match self.kind:
             case "event":
-                if window[1] - 1 > self.timers.watermark:
-                    self.timers.add(window[1] - 1, at)
+                if last_of(window) > self.timers.watermark:
+                    self.timers.add(last_of(window), at)
             case "count":
                 if found:
                     self.state[at] = sum(found)
@@ -244,14 +249,14 @@ class Trigger:
         at = (key, window)
         state = self.state.pop(at, None)
         if self.kind == "event":
-            self.timers.discard(window[1] - 1, at)
+            self.timers.discard(last_of(window), at)
         if self.kind == "continuous" and state is not None:
             self.timers.discard(state, at)
         if self.inner is not None:
             self.inner.clear(key, window)
 
     def _next(self, time: int, at: Any) -> None:
-        self.state[at] = min(time + self.numbers[0], at[1][1] - 1)
+        self.state[at] = min(time + self.numbers[0], last_of(at[1]))
         self.timers.add(self.state[at], at)
 
     @staticmethod
@@ -396,7 +401,7 @@ class Windows:
             yield from self._act(result, key, window)
             if self._cleanup(window) != MAX:
                 self.timers.add(self._cleanup(window), (key, window))
-        behind = event.timestamp + self.spec.lateness <= self.timers.watermark
+        behind = min(event.timestamp + self.spec.lateness, MAX) <= self.timers.watermark
         if skipped and self.event_time and behind:
             self.late.append(event)
 
@@ -432,7 +437,7 @@ class Windows:
             evictor = self.spec.evictor
             if evictor is not None and not evictor[-1]:
                 contents[:] = evict(evictor, contents)
-            yield Rec(self._result(key, window, contents), window[1] - 1)
+            yield Rec(self._result(key, window, contents), last_of(window))
             if evictor is not None and evictor[-1]:
                 contents[:] = evict(evictor, contents)
         if PURGE in result:
@@ -456,7 +461,7 @@ class Windows:
         return windowed(key, bounds, values, self.firings[key, window])
 
     def _cleanup(self, window: Bounds) -> int:
-        return min(window[1] - 1 + self.spec.lateness, MAX) if self.event_time else MAX
+        return min(last_of(window) + self.spec.lateness, MAX) if self.event_time else MAX
 
     def _is_late(self, window: Bounds) -> bool:
         return self.event_time and self._cleanup(window) <= self.timers.watermark
