@@ -68,7 +68,7 @@ class TimeWindow(Window):
         True
         """
         last = self.end - 1
-        return last if last < MAX_TIMESTAMP else MAX_TIMESTAMP
+        return last if last < MAX_TIMESTAMP else MAX_TIMESTAMP  # noqa: FURB136 - twice as fast
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether the two overlap, or touch: a session goes on if the next record comes just at its end.

@@ -1,4 +1,4 @@
-"""At both ends of time no record is just gone: it is in a result, or late, or counted, in every kind of window and join."""
+"""At both ends of time no record is just gone, in any kind of window or join: it is in a result, late, or counted."""
 
 from collections import Counter
 
@@ -19,7 +19,11 @@ from tests.properties.test_time_programs import windows as drawn_windows
 MIN, MAX = ref.MIN, ref.MAX
 NEAR = st.integers(0, 25)
 TIMES = st.one_of(
-    NEAR.map(lambda n: MAX - n), NEAR.map(lambda n: MIN + 1 + n), NEAR, st.just(MAX), st.just(MIN + 1)
+    NEAR.map(lambda n: MAX - n),
+    NEAR.map(lambda n: MIN + 1 + n),
+    NEAR,
+    st.just(MAX),
+    st.just(MIN + 1),
 )
 STEPS = st.lists(
     st.one_of(

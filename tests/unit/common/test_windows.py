@@ -1,6 +1,7 @@
 """Windows: what belongs to them, and which of them hang together."""
 
 import itertools
+import operator
 import pickle
 
 import pytest
@@ -123,3 +124,20 @@ def test_how_windows_are_shown():
     assert repr(TimeWindow(0, 5)) == "TimeWindow(start=0, end=5)"
     assert repr(CountWindow(7)) == "CountWindow(id=7)"
     assert repr(GlobalWindow()) == "GlobalWindow"
+
+
+def test_time_windows_are_ordered_by_start_then_end():
+    windows = [TimeWindow(1, 2), TimeWindow(0, 9), TimeWindow(0, 3)]
+    assert sorted(windows) == [TimeWindow(0, 3), TimeWindow(0, 9), TimeWindow(1, 2)]
+    assert max(windows) == TimeWindow(1, 2)
+    assert TimeWindow(0, 3) <= TimeWindow(0, 3) >= TimeWindow(0, 3)
+    assert TimeWindow(0, 3) < TimeWindow(0, 4)
+    assert TimeWindow(1, 2) > TimeWindow(0, 9)
+    assert not TimeWindow(0, 3) < TimeWindow(0, 3)
+
+
+@pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge])
+@pytest.mark.parametrize("other", [CountWindow(1), (0, 5), None])
+def test_a_time_window_has_no_order_with_anything_else(compare, other):
+    with pytest.raises(TypeError):
+        compare(TimeWindow(0, 5), other)
