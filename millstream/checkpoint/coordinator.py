@@ -24,9 +24,11 @@ What if step k fails, or the driver dies in it?
 - 1, 2, 3: there is no manifest n. The next attempt starts from n-1, and what tasks have written is swept away.
 - 4: either the manifest is there, and the next driver goes on with 5, or it is not, and n never was. If another driver
   has published n, this one stops (`FileExistsError`): it has lost its lease.
-- 5: the next driver commits again from the manifest; commits are idempotent by (job, sink, epoch). Only the latest
-  manifest can be uncommitted, because n+1 is not planned before 5 is done.
-- 6: what was not delivered is lost with the driver, as `print` and `execute_and_collect` belong to it.
+- 5: whoever starts from the manifest commits again, by name or by path; commits are idempotent by (job, sink, epoch),
+  and what a job of another id or layout begins with says whose committables it carries (`Manifest.origin`). Only the
+  latest manifest can be uncommitted, because n+1 is not planned before 5 is done.
+- 6: an attempt that failed in 5 or 6 leaves its records to the next one. What was not delivered is lost with the
+  driver, as `print` and `execute_and_collect` belong to it.
 - 7: what is left over is removed by the sweep at the next start. A manifest goes before the files it names.
 - 8: the chain stays as it is and is folded another time.
 - A savepoint without its manifest, which is written last, is no savepoint; the request fails, the job goes on.
@@ -191,10 +193,13 @@ class Publish:
 
 @dataclass(frozen=True)
 class Commit:
-    """Commit the sinks; answer with `Committed`."""
+    """Commit the sinks; answer with `Committed`. `epoch` and `job_id` are those in which the committables were written;
+    `again` if they may have been committed before."""
 
     epoch: int
     committables: dict[str, list[bytes]]
+    job_id: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,13 +239,14 @@ Command = Any
 @dataclass(frozen=True)
 class Layout:
     """What a job looks like to its coordinator: tasks per level (of level 0, those that must report are not known
-    beforehand), and for every store what it is."""
+    beforehand), for every store what it is, and the operators that are committed."""
 
     job_id: str
     job_name: str
     tasks: Sequence[int]
     stores: dict[str, StoreState] = field(default_factory=dict)
     operators: dict[str, OperatorInfo] = field(default_factory=dict)
+    sinks: frozenset[str] = frozenset()
 
 
 class Coordinator:
@@ -272,6 +278,7 @@ class Coordinator:
         self._folded: dict[str, StateFile] = {}
         self._pinned: set[str] = set()
         self._saving: list[frozenset[str]] = []
+        self._resuming = False
         self.epoch = 0
         # What the engine wants to find in the manifest again.
         self.extra: dict[str, Any] = {}
@@ -282,6 +289,11 @@ class Coordinator:
     def manifest(self) -> Manifest | None:
         """The latest complete checkpoint."""
         return self._last
+
+    @property
+    def committing(self) -> Manifest | None:
+        """The checkpoint whose committables are being committed, which is not always complete yet."""
+        return self._next or self._last
 
     def handle(self, event: Event) -> list[Command]:
         """The commands that follow from an event."""
@@ -304,7 +316,7 @@ class Coordinator:
             case Committed():
                 return self._committed()
             case Delivered():
-                return self._clean_up()
+                return self._delivered()
             case Cleaned():
                 return self._finish()
             case Folded(store=store, file=file):
@@ -318,8 +330,9 @@ class Coordinator:
             self.epoch = 0
             return []
         self.epoch = event.manifest.epoch + 1
-        # Whether they were committed cannot be known.
-        return [Commit(event.manifest.epoch, event.manifest.committables)]
+        self._resuming = True
+        made = event.manifest.made
+        return [Commit(made.epoch, event.manifest.committables, made.job_id, again=True)]
 
     def _ran(self, reports: Sequence[Acknowledgement]) -> list[Command]:
         """Step 3."""
@@ -333,7 +346,7 @@ class Coordinator:
                 raise EngineError(msg, hint="this is a defect; the epoch was not committed")
         self._next = self._manifest(reports)
         if self._mode == "AT_LEAST_ONCE":
-            return [Commit(self.epoch, self._next.committables)]
+            return [Commit(self.epoch, self._next.committables, self._layout.job_id)]
         return [Publish(self._next)]
 
     def _manifest(self, reports: Iterable[Acknowledgement]) -> Manifest:
@@ -414,15 +427,20 @@ class Coordinator:
         self._kept.append(self._last)
         if self._mode == "AT_LEAST_ONCE":
             return [Deliver(self.epoch)]
-        return [Commit(self.epoch, self._last.committables)]
+        return [Commit(self.epoch, self._last.committables, self._layout.job_id)]
 
     def _committed(self) -> list[Command]:
         if self._next is not None:
             return [Publish(self._next)]
-        if self._last is not None and self._last.epoch == self.epoch:
-            return [Deliver(self.epoch)]
-        # What a former driver may have left uncommitted; the first epoch is still to come.
-        return []
+        assert self._last is not None
+        return [Deliver(self._last.epoch)]
+
+    def _delivered(self) -> list[Command]:
+        if self._resuming:
+            # That was what a former attempt had left to do; the first epoch is still to come.
+            self._resuming = False
+            return []
+        return self._clean_up()
 
     def _clean_up(self) -> list[Command]:
         """Step 7: a manifest goes first, then what only it named."""

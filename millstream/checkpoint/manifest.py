@@ -29,6 +29,7 @@ __all__ = [
     "GeneratorState",
     "Manifest",
     "OperatorInfo",
+    "Origin",
     "Parent",
     "SplitTimes",
     "StoreState",
@@ -104,9 +105,18 @@ Feedback = dict[str, list[FeedbackFile]]
 """What has been fed back and not been read yet, by the uid of the iteration's source."""
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Which job has written committables, and in which epoch. With the sink's uid this names a commit for good, also
+    when a job of another id repeats it under another number."""
+
+    job_id: str
+    epoch: int
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`stores` by "uid of the chain's head/subtask"; `offsets`, `times`, `committables` and `feedback` by the uid of
-    the source or sink.
+    the source or sink. `origin` is whose `committables` they are, if the checkpoint was not written by an epoch but is
+    what a job of another layout, or in another folder, begins with.
     `ended` if nothing follows; `savepoint` if every file lies beside this one; `restored_from` is the path that the
     user has started the job from."""
 
@@ -120,11 +130,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     offsets: dict[str, dict[str, int]] = {}
     times: SplitTimes = {}
     committables: dict[str, list[bytes]] = {}
+    origin: Origin | None = None
     feedback: Feedback = {}
     ended: bool = False
     savepoint: bool = False
     extra: dict[str, Any] = {}
     restored_from: str = ""
+
+    @property
+    def made(self) -> Origin:
+        """Who has written the committables, and when."""
+        return self.origin or Origin(self.job_id, self.epoch)
 
     def files(self) -> set[str]:
         """The files of the job's own folder that the checkpoint needs."""

@@ -7,7 +7,7 @@ operators, of which it takes its own key groups and its share of operator state 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -15,7 +15,7 @@ from millstream.checkpoint.coordinator import Layout
 from millstream.checkpoint.manifest import Manifest, OperatorInfo, Parent, StoreState
 from millstream.errors import StateMismatch
 
-__all__ = ["check_fits", "fits_as_is", "restored_manifest"]
+__all__ = ["check_fits", "fits_as_is", "restored_manifest", "without_sinks"]
 
 _ALLOW = "--allowNonRestoredState (-n) leaves it behind"
 
@@ -23,7 +23,10 @@ _ALLOW = "--allowNonRestoredState (-n) leaves it behind"
 def check_fits(
     manifest: Manifest, layout: Layout, *, where: str, allow_non_restored: bool = False
 ) -> None:
-    """Raise a `StateMismatch` if the program lacks an operator that has state, or has other key groups."""
+    """Raise a `StateMismatch` if the program lacks an operator that has state, or a sink that has output to commit, or
+    has other key groups."""
+    if not allow_non_restored:
+        _check_sinks(manifest, layout, where)
     stateful = {
         uid: info
         for uid, info in manifest.operators.items()
@@ -59,6 +62,31 @@ def check_fits(
                 wanted=now.max_parallelism,
                 hint=f"call set_max_parallelism({info.max_parallelism}); it can only change with new state",
             )
+
+
+def without_sinks(manifest: Manifest, layout: Layout) -> list[str]:
+    """The sinks, by uid, that have output to commit and are not in the program."""
+    return [uid for uid, made in manifest.committables.items() if made and uid not in layout.sinks]
+
+
+def _check_sinks(manifest: Manifest, layout: Layout, where: str) -> None:
+    missing = without_sinks(manifest, layout)
+    if not missing:
+        return
+    raise StateMismatch(
+        f"{where} has output to commit, of a sink that the program does not have",
+        job=manifest.job_name,
+        operator=_listed(_of(manifest.operators, missing)),
+        found=_listed(_of(manifest.operators, manifest.committables)),
+        wanted=_listed(_of(layout.operators, sorted(layout.sinks))),
+        hint="give the sink the uid it had, or start the program as it was once more, so that it commits; "
+        "--allowNonRestoredState (-n) gives the output up",
+    )
+
+
+def _of(operators: dict[str, OperatorInfo], uids: Iterable[str]) -> dict[str, OperatorInfo]:
+    unknown = OperatorInfo(name="sink", parallelism=1, max_parallelism=1)
+    return {uid: operators.get(uid, unknown) for uid in uids}
 
 
 def fits_as_is(manifest: Manifest, layout: Layout) -> bool:
@@ -108,6 +136,10 @@ def restored_manifest(
         offsets={uid: one for uid, one in manifest.offsets.items() if uid in layout.operators},
         times={uid: one for uid, one in manifest.times.items() if uid in layout.operators},
         feedback={uid: one for uid, one in manifest.feedback.items() if uid in layout.operators},
+        committables={
+            uid: one for uid, one in manifest.committables.items() if uid in layout.sinks
+        },
+        origin=manifest.made,
         savepoint=False,
         ended=False,
         extra={} if root else manifest.extra,

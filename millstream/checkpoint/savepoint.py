@@ -27,6 +27,7 @@ from millstream.checkpoint.manifest import (
     list_epochs,
     read_manifest,
 )
+from millstream.checkpoint.pending import left_to_commit
 from millstream.checkpoint.statefile import StateFile, damaged
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
 from millstream.errors import StateNotFound
@@ -71,14 +72,17 @@ def write_savepoint(path: str, source: Storage, manifest: Manifest) -> str:
     for files in manifest.feedback.values():
         for file in files:
             copy("", file)
-    # Its sinks are committed: who starts from a savepoint starts a new job, and has nothing to commit.
-    saved = msgspec.structs.replace(manifest, stores=stores, committables={}, savepoint=True)
+    # Savepoints are taken between epochs, when the sinks are committed.
+    saved = msgspec.structs.replace(
+        manifest, stores=stores, committables={}, origin=None, savepoint=True
+    )
     target.publish(METADATA, encode_manifest(saved))
     return stable(path)
 
 
 def open_checkpoint(path: str) -> tuple[Manifest, Storage]:
-    """The manifest behind a path, and the storage that its file names are relative to."""
+    """The manifest behind a path, with what it has left to commit, and the storage that its file names are relative
+    to."""
     path = path.rstrip("/")
     if path.endswith(f"/{METADATA}"):
         path = path.removesuffix(f"/{METADATA}")
@@ -90,7 +94,7 @@ def open_checkpoint(path: str) -> tuple[Manifest, Storage]:
     manifest = decode_manifest(f"{path}/{METADATA}", data)
     storage = here if manifest.savepoint else open_storage(path.rpartition("/")[0] or ".")
     check_files(storage, manifest)
-    return manifest, storage
+    return left_to_commit(storage, manifest), storage
 
 
 def _latest_of(path: str, here: Storage) -> tuple[Manifest, Storage]:
@@ -104,4 +108,4 @@ def _latest_of(path: str, here: Storage) -> tuple[Manifest, Storage]:
         )
     manifest = read_manifest(here, epochs[-1])
     check_files(here, manifest)
-    return manifest, here
+    return left_to_commit(here, manifest), here

@@ -41,6 +41,16 @@ __all__ = ["run"]
     help="Leave behind state that the program has no place for.",
 )
 @click.option(
+    "-claim",
+    "--claimMode",
+    "-rm",
+    "--restoreMode",
+    "claim_mode",
+    type=click.Choice(["CLAIM", "NO_CLAIM", "LEGACY"], case_sensitive=False),
+    help="With -s: NO_CLAIM leaves what the checkpoint has to commit to the job that wrote it; "
+    "CLAIM removes the checkpoint once it is not needed any more.",
+)
+@click.option(
     "--resume",
     metavar="JOB",
     help="Go on from the last checkpoint of this job (name or id); fail if there is none.",
@@ -51,6 +61,7 @@ def run(
     traceback_wanted: bool,
     from_savepoint: str | None,
     allow_non_restored: bool,
+    claim_mode: str | None,
     resume: str | None,
     fresh: bool,
     **options: Any,
@@ -69,6 +80,7 @@ def run(
     asked = {
         "execution.state-recovery.path": from_savepoint,
         "execution.state-recovery.ignore-unclaimed-state": "true" if allow_non_restored else None,
+        "execution.state-recovery.claim-mode": claim_mode,
         "millstream.recovery.resume": "never" if fresh else resume,
     }
     with guarded(traceback_wanted=traceback_wanted):

@@ -180,8 +180,9 @@ RECOVERY_PATH = _known(
 RECOVERY_CLAIM_MODE = _known(
     _key("execution.state-recovery.claim-mode")
     .enum_type("NO_CLAIM", "CLAIM", "LEGACY")
-    .default_value("NO_CLAIM"),
-    "Who owns the files that the job starts from.",
+    .no_default_value(),
+    "Whose the checkpoint is that the job starts from by its path: NO_CLAIM leaves what it has to commit to its job, "
+    "CLAIM removes it once it is not needed any more. By default its output is committed and its files stay.",
 )
 RECOVERY_IGNORE_UNCLAIMED = _known(
     _key("execution.state-recovery.ignore-unclaimed-state").boolean_type().default_value(False),

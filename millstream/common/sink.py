@@ -3,7 +3,8 @@
 Each epoch, each subtask opens a writer, gives it the epoch's records and asks it for a *committable*: bytes
 that say what has to be made visible. The driver commits all committables of an epoch together, once the
 epoch's checkpoint is complete, and again after a recovery if it cannot know that it did: a commit is
-idempotent.
+idempotent. What names it is the job that wrote the committables, the sink, and the epoch in which they were
+written; that stays so when another job, or the same one with another parallelism, goes on from the checkpoint.
 """
 
 from __future__ import annotations
@@ -56,11 +57,36 @@ class SinkWriter(ABC):
 
 
 class Committer(ABC):
-    """The driver's half."""
+    """The driver's half.
+
+    A sink into a system that keeps no trace of what was committed can keep one itself:
+
+    >>> class Log(Committer):
+    ...     def __init__(self):
+    ...         self.lines = {}
+    ...
+    ...     def commit(self, epoch, committables):
+    ...         self.lines.setdefault((self.job_id, epoch), list(committables))
+    >>> log = Log()
+    >>> log.job_id = "4f2a"
+    >>> log.commit(7, [b"a"])
+    >>> log.commit_again(7, [b"a"])
+    >>> log.lines
+    {('4f2a', 7): [b'a']}
+    """
+
+    job_id: str = ""
+    """The job that has written the committables at hand, as its `WriterContext` said; set before each commit. After a
+    start from a checkpoint by its path it is first the job that wrote the checkpoint."""
 
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[bytes]) -> None:
-        """Make an epoch's output visible. May be called again with the same arguments."""
+        """Make visible what was written in an epoch. May come again with the same arguments, and the same `job_id`."""
+
+    def commit_again(self, epoch: int, committables: Sequence[bytes]) -> None:
+        """Make visible what was written in an epoch, if that was not done before, which is not known: the driver was
+        lost, or a commit has failed. By default the same as `commit`."""
+        self.commit(epoch, committables)
 
     def close(self) -> None:
         """The job is over."""

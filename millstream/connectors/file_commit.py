@@ -1,7 +1,9 @@
 """Makes the files of an epoch visible (Flink's `FileCommitter`).
 
 A commit may be repeated at any time, also after it was cut short: each file is either still hidden,
-and is renamed, or has its name already, and is left alone.
+and is renamed, or has its name already, and is left alone. If it is neither here nor there, whoever reads
+the folder has taken it away since it was committed: that is what files are for. Nothing here can tell
+that from a hidden file that somebody has removed, so it is said in the log.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -18,6 +21,8 @@ from millstream.common.sink import Committer
 from millstream.errors import SinkError
 
 __all__ = ["FileCommitter", "Part", "hidden_name"]
+
+_log = logging.getLogger("millstream.job")
 
 _TRAILER = re.compile(
     r"\.inprogress\.(?P<mark>[0-9a-f]+)\.(?P<epoch>\d+)\.(?P<attempt>.*)-(?P<writer>[0-9a-f]+)$"
@@ -37,15 +42,19 @@ def hidden_name(visible: str, mark: str, epoch: int, attempt: str, writer: str) 
 
 
 class Part(NamedTuple):
-    """A file of a bucket: its name before and after the commit.
+    """A file of a bucket: its name before and after the commit, and the sink's folder when it was written, which may
+    not be that of the sink that commits it.
 
-    >>> Part.decode(Part.encode([Part("day=1", ".part-0-1.inprogress.4f.1.a-77", "part-0-1")]))
-    [Part(bucket='day=1', hidden='.part-0-1.inprogress.4f.1.a-77', visible='part-0-1')]
+    >>> Part.decode(
+    ...     Part.encode([Part("day=1", ".part-0-1.inprogress.4f.1.a-77", "part-0-1", "/out")])
+    ... )
+    [Part(bucket='day=1', hidden='.part-0-1.inprogress.4f.1.a-77', visible='part-0-1', path='/out')]
     """
 
     bucket: str
     hidden: str
     visible: str
+    path: str = ""
 
     @staticmethod
     def encode(parts: Iterable[Part]) -> bytes:
@@ -72,16 +81,44 @@ class FileCommitter(Committer):
 
     def commit(self, epoch: int, committables: Sequence[bytes]) -> None:
         """Rename what is not renamed yet."""
+        gone = self._commit(epoch, committables)
+        if gone:
+            raise SinkError(
+                "a file to commit is gone",
+                file=gone[0],
+                epoch=epoch,
+                hint="nothing but this sink may move or remove its hidden files before they are committed",
+            )
+
+    def commit_again(self, epoch: int, committables: Sequence[bytes]) -> None:
+        """The same; what is neither hidden nor visible was committed, and taken away by whoever reads the files."""
+        gone = self._commit(epoch, committables)
+        if gone:
+            _log.warning(
+                "epoch %d: %d of the files to commit again are not there any more, so they were committed before and "
+                "have been moved or removed since; the first is %s",
+                epoch,
+                len(gone),
+                gone[0],
+            )
+
+    def _commit(self, epoch: int, committables: Sequence[bytes]) -> list[str]:
+        """Rename; the hidden names of files that are gone."""
         folders: set[str] = set()
+        gone: list[str] = []
         for committable in committables:
             for part in Part.decode(committable):
-                folder = os.path.join(self._path, part.bucket)
-                _publish(folder, part, epoch)
-                folders.add(folder)
+                folder = os.path.join(part.path or self._path, part.bucket)
+                if _publish(folder, part, epoch):
+                    folders.add(folder)
+                else:
+                    gone.append(os.path.join(folder, part.hidden))
         for folder in folders:
             _sync_folder(folder)
         self._folders |= folders
-        self._last = max(self._last, epoch)
+        if not gone:
+            self._last = max(self._last, epoch)
+        return gone
 
     def close(self) -> None:
         """Remove what failed attempts at committed epochs have left behind.
@@ -100,7 +137,8 @@ class FileCommitter(Committer):
                         os.unlink(os.path.join(folder, name))
 
 
-def _publish(folder: str, part: Part, epoch: int) -> None:
+def _publish(folder: str, part: Part, epoch: int) -> bool:
+    """Rename a file, unless it is; False if it is under neither of its names."""
     hidden = os.path.join(folder, part.hidden)
     visible = os.path.join(folder, part.visible)
     # The name for when another run, or another sink, has a file of the first choice's name.
@@ -111,17 +149,10 @@ def _publish(folder: str, part: Part, epoch: int) -> None:
     try:
         os.stat(hidden)  # Some file systems would complain of other things first.
         if _rename(hidden, visible) or _rename(hidden, marked):
-            return
+            return True
         reason = "its name and the one to fall back on are taken"
     except FileNotFoundError:
-        if os.path.exists(visible) or os.path.exists(marked):
-            return
-        raise SinkError(
-            "a file to commit is gone",
-            file=hidden,
-            epoch=epoch,
-            hint="nothing but this sink may move or remove its files before the job has ended",
-        ) from None
+        return os.path.exists(visible) or os.path.exists(marked)
     except OSError as error:
         reason = error.strerror or str(error)
     raise SinkError(f"a file cannot be renamed: {reason}", file=hidden, epoch=epoch)

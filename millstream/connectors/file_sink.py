@@ -177,7 +177,7 @@ class _FileWriter(SinkWriter):
         stem = f"{config.part_prefix}-{context.subtask}-{context.epoch}{number}"
         visible = f"{stem}{config.part_suffix}"
         hidden = hidden_name(visible, self._sink.mark, context.epoch, context.attempt, self._mark)
-        part = Part(bucket, hidden, visible)
+        part = Part(bucket, hidden, visible, self._sink.path)
         folder = os.path.join(self._sink.path, bucket)
         path = os.path.join(folder, hidden)
         try:

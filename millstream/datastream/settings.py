@@ -42,6 +42,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         backend=get(options.STATE_BACKEND),
         recovery_path=get(options.RECOVERY_PATH),
         allow_non_restored=get(options.RECOVERY_IGNORE_UNCLAIMED),
+        claim_mode=get(options.RECOVERY_CLAIM_MODE),
         resume=get(options.RESUME),
         restart=strategy_of(configuration),
         print_code=get(options.PRINT_GENERATED_CODE),

@@ -71,7 +71,9 @@ class EpochDriver:
         self._coordinator: c.Coordinator | None = None
         self._folded: deque[tuple[str, StateFile | None]] = deque()
         self._work: Sequence[SubtaskRanges] = ()
-        self._rows: list[EpochRow] = []
+        # What the epoch that ran last has for the driver.
+        self._rows: deque[EpochRow] = deque()
+        self._ran: int | None = None
         self._nodes = {node.uid: node for node in job.graph.nodes.values()}
         self._apart = fed_back_to(job.graph)
         self._restoring = False
@@ -189,19 +191,14 @@ class EpochDriver:
                 reached("after manifest")
                 self.metrics.checkpoint(manifest, size)
                 return c.Published()
-            case c.Commit(epoch=epoch, committables=committables):
+            case c.Commit():
                 # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
                 self.folder.check_lease()
-                self.outputs.commit(epoch, committables)
+                self._commit(command)
                 reached("after commit")
                 return c.Committed()
-            case c.Deliver():
-                for row in self._rows:
-                    self.outputs.deliver(row)
-                self._rows = []
-                assert self._coordinator is not None
-                assert self._coordinator.manifest is not None
-                self.planner.done(self._coordinator.manifest.feedback)
+            case c.Deliver(epoch=epoch):
+                self._deliver(epoch)
                 return c.Delivered()
             case c.Remove(epochs=epochs, files=files):
                 reached("cleaning up")
@@ -235,7 +232,7 @@ class EpochDriver:
         reached("source read")
         ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
-        self._rows = [row for row in ordered if row.edge != REPORT]
+        self._rows, self._ran = deque(row for row in ordered if row.edge != REPORT), epoch
         made = [self._apart(report.committables) for report in reports]
         acknowledgements = [
             c.Acknowledgement(
@@ -273,6 +270,27 @@ class EpochDriver:
                         "" if count == 1 else "s",
                     )
                 self.metrics.late_records[uid] = self.metrics.late_records.get(uid, 0) + count
+
+    def _commit(self, command: c.Commit) -> None:
+        assert self._coordinator is not None
+        done = self._coordinator.committing
+        assert done is not None
+        self.outputs.commit(
+            command.epoch, command.committables, job_id=command.job_id, again=command.again
+        )
+        # What a former driver has left is committed now; the manifest of an epoch to come would tell, if it came.
+        self.folder.committed(done, write=command.again)
+
+    def _deliver(self, epoch: int) -> None:
+        """Hand over what the epoch has for the driver. If that, or the commit before it, failed, the next attempt finds
+        the epoch complete, and the rest of its rows here."""
+        assert self._coordinator is not None
+        assert self._coordinator.manifest is not None
+        while self._ran == epoch and self._rows:
+            self.outputs.deliver(self._rows[0])
+            self._rows.popleft()
+        if epoch == self._coordinator.epoch:
+            self.planner.done(self._coordinator.manifest.feedback)
 
     def _remove(self, epochs: list[int], files: list[str]) -> None:
         assert self._coordinator is not None

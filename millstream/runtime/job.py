@@ -24,6 +24,7 @@ from millstream.graph.operators import (
     BroadcastProcessOp,
     FeedbackSourceOp,
     FrameSourceOp,
+    SinkOp,
     SourceOp,
 )
 from millstream.graph.stream_graph import StreamGraph, StreamNode
@@ -53,6 +54,7 @@ class JobSettings:
     backend: str = "hashmap"
     recovery_path: str | None = None
     allow_non_restored: bool = False
+    claim_mode: str | None = None
     resume: str = "auto"
     restart: RestartStrategyConfiguration | None = None
     print_code: bool = False
@@ -223,7 +225,10 @@ class Job:
             for node in self.graph.nodes.values()
         }
         tasks = [level.parallelism for level in self.plan.levels]
-        return Layout(job_id, self.settings.name, tasks, stores, operators)
+        sinks = frozenset(
+            node.uid for node in self.graph.nodes.values() if isinstance(node.operator, SinkOp)
+        )
+        return Layout(job_id, self.settings.name, tasks, stores, operators, sinks)
 
     def spec(
         self,

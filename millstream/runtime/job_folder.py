@@ -29,7 +29,13 @@ from millstream.checkpoint.manifest import (
     read_manifest,
     write_manifest,
 )
-from millstream.checkpoint.restore import check_fits, fits_as_is, restored_manifest
+from millstream.checkpoint.pending import left_to_commit, mark_committed
+from millstream.checkpoint.restore import (
+    check_fits,
+    fits_as_is,
+    restored_manifest,
+    without_sinks,
+)
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
 from millstream.errors import JobLocked, StateError, StateNotFound
@@ -87,6 +93,7 @@ class JobFolder:
         self.job_id = job.id
         self.default_savepoints = settings.savepoint_dir
         self._started = False
+        self._committed: Manifest | None = None
 
     def open(self) -> None:
         """Take the lease; raises `JobLocked` if another driver has it."""
@@ -148,11 +155,12 @@ class JobFolder:
     def _from_path(self, path: str, epochs: list[int]) -> Start:
         manifest, storage = open_checkpoint(path)
         layout = self._job.layout(self.job_id)
-        self._check(manifest, layout, shown(path))
+        if self._job.settings.claim_mode == "NO_CLAIM":
+            manifest = _left_alone(manifest)
+        manifest = self._fitting(manifest, layout, shown(path))
         epoch = max([manifest.epoch, *epochs]) + 1
         begin = restored_manifest(manifest, layout, epoch=epoch, root=storage.root)
-        # They belong to the job that was saved, which has committed them, or will.
-        begin = msgspec.structs.replace(begin, committables={}, restored_from=stable(path))
+        begin = msgspec.structs.replace(begin, restored_from=stable(path))
         if storage.root != self.storage.root:
             # Read once and gone: not worth a reference into somebody else's folder.
             for fed_back in begin.feedback.values():
@@ -181,12 +189,14 @@ class JobFolder:
         if manifest is None:
             return Start(None, [], restored=False)
         self.job_id = manifest.job_id
+        manifest = self._left_to_commit(manifest)
         if again:
             # The epoch in which all stores leave their former layout behind may have failed.
             between = any(one.parents and not one.chain for one in manifest.stores.values())
             return Start(manifest, self._kept(epochs), restored=between)
         layout = self._job.layout(self.job_id)
-        self._check(manifest, layout, f"checkpoint {manifest.epoch} of '{settings.name}'")
+        where = f"checkpoint {manifest.epoch} of '{settings.name}'"
+        manifest = self._fitting(manifest, layout, where)
         _log.info("going on from checkpoint %d", manifest.epoch)
         if not fits_as_is(manifest, layout):
             epoch = epochs[-1] + 1
@@ -195,9 +205,43 @@ class JobFolder:
             epochs = [*epochs, epoch]
         return Start(manifest, self._kept(epochs), restored=True)
 
-    def _check(self, manifest: Manifest, layout: Layout, where: str) -> None:
+    def _fitting(self, manifest: Manifest, layout: Layout, where: str) -> Manifest:
+        """The manifest, if it fits the program; without the output of sinks that the user lets go of."""
         allowed = self._job.settings.allow_non_restored
         check_fits(manifest, layout, where=where, allow_non_restored=allowed)
+        gone = without_sinks(manifest, layout)
+        if gone:
+            names = ", ".join(f"'{manifest.operators[uid].name}' (uid {uid})" for uid in gone)
+            _log.warning("%s has output to commit of %s, which is given up", where, names)
+        kept = {uid: made for uid, made in manifest.committables.items() if uid not in gone}
+        return msgspec.structs.replace(manifest, committables=kept)
+
+    # -- what is committed ---------------------------------------------------------------------------------
+
+    def committed(self, manifest: Manifest, *, write: bool = False) -> None:
+        """The sinks have committed what a checkpoint holds; `write` it down now, and not only at the end."""
+        if self._committed is None or not _same(self._committed, manifest):
+            self._committed = manifest
+        if write:
+            self._mark_committed()
+
+    def _left_to_commit(self, manifest: Manifest) -> Manifest:
+        """The manifest, without committables if they are known to be committed."""
+        last = self._committed
+        if last is not None and _same(last, manifest):
+            return msgspec.structs.replace(manifest, committables={})
+        return left_to_commit(self.storage, manifest)
+
+    def _mark_committed(self) -> None:
+        last = self._committed
+        if last is None or not last.committables or not self.durable:
+            return
+        try:
+            if self.storage.exists(manifest_name(last.epoch)):
+                mark_committed(self.storage, last)
+        except OSError as error:
+            # They are committed once more, then.
+            _log.warning("checkpoint %d could not be marked as committed: %s", last.epoch, error)
 
     def _latest(self, epochs: list[int], *, exactly_once: bool) -> Manifest | None:
         """The newest checkpoint that can be used. Going back further than the last one would repeat output that an
@@ -300,7 +344,25 @@ class JobFolder:
                     # If this driver is lost now, the next one must not take the empty folder for a new job's.
                     self.storage.write(_FINISHED, b"")
                 self._remove_all(list_epochs(self.storage))
+            elif self._is_held():
+                self._mark_committed()
         if self.lease is not None:
             self.lease.release()
         if self.durable and finished:
             self.storage.delete(_FINISHED)
+
+
+def _same(one: Manifest, other: Manifest) -> bool:
+    return (one.job_id, one.epoch, one.created_at) == (other.job_id, other.epoch, other.created_at)
+
+
+def _left_alone(manifest: Manifest) -> Manifest:
+    """The manifest without what it has left to commit: that is for the job that wrote it."""
+    if manifest.committables:
+        _log.warning(
+            "checkpoint %d of '%s' may have output to commit, which is left to that job "
+            "(execution.state-recovery.claim-mode: NO_CLAIM)",
+            manifest.made.epoch,
+            manifest.job_name,
+        )
+    return msgspec.structs.replace(manifest, committables={})

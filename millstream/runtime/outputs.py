@@ -67,17 +67,30 @@ class JobOutputs:
         consumer(decode(row.payload).records)
         return True
 
-    def commit(self, epoch: int, committables: dict[str, list[bytes]]) -> None:
-        """Make an epoch's output visible; may be repeated."""
+    def commit(
+        self,
+        epoch: int,
+        committables: dict[str, list[bytes]],
+        *,
+        job_id: str = "",
+        again: bool = False,
+    ) -> None:
+        """Make visible what was written in an epoch of a job; `again` if that may have been done before."""
         for place, (uid, (name, committer)) in enumerate(self._committers.items()):
             if place:
                 reached("between commits")
-            self._commit(name, committer, epoch, committables.get(uid, []))
+            made = committables.get(uid, [])
+            if made or not again:
+                committer.job_id = job_id
+                call = committer.commit_again if again else committer.commit
+                self._commit(name, call, epoch, made)
 
     @staticmethod
-    def _commit(name: str, committer: Committer, epoch: int, made: Sequence[bytes]) -> None:
+    def _commit(
+        name: str, commit: Callable[[int, Sequence[bytes]], None], epoch: int, made: Sequence[bytes]
+    ) -> None:
         try:
-            committer.commit(epoch, made)
+            commit(epoch, made)
         except MillstreamError:
             raise
         except Exception as error:

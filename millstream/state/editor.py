@@ -104,9 +104,8 @@ class SavepointEditor:
         for fed_back in reader.manifest.feedback.values():
             for one in fed_back:
                 target.copy_from(reader.storage, one.name, one.name)
-        saved = msgspec.structs.replace(
-            reader.manifest, stores=stores, committables={}, savepoint=True
-        )
+        # What a checkpoint has left to commit is left to whoever starts from here.
+        saved = msgspec.structs.replace(reader.manifest, stores=stores, savepoint=True)
         target.publish(METADATA, encode_manifest(saved))
         return stable(path)
 

@@ -243,11 +243,12 @@ class Killed(BaseException):
     ["source read", "before manifest", "after manifest", "after commit", "cleaning up"],
 )
 @pytest.mark.parametrize("epoch", [1, 3, 6])
-def test_a_lost_driver(tmp_path, monkeypatch, place, epoch):
-    def run(parallelism=2):
-        env = environment(parallelism, 30, execution__checkpointing__dir=tmp_path)
+@pytest.mark.parametrize("by", ["name", "path", "path of another job"])
+def test_a_lost_driver(tmp_path, monkeypatch, place, epoch, by):
+    def run(parallelism=2, name="rounds", **options):
+        env = environment(parallelism, 30, execution__checkpointing__dir=tmp_path, **options)
         rounds(numbered(env, 50)).sink_to(Once()).uid("once")
-        env.execute("rounds")
+        env.execute(name)
 
     committed.clear()
     times = 0
@@ -263,8 +264,12 @@ def test_a_lost_driver(tmp_path, monkeypatch, place, epoch):
         with pytest.raises(MillstreamError):
             run()
     assert sum(output().values()) < sum(expected(50).values()) or epoch == 6
-    # The next one may have another parallelism.
-    run(3)
+    # The next one may have another parallelism, and start in another way.
+    if by == "name" or not list_epochs(LocalStorage(str(tmp_path / "rounds"))):
+        run(3)
+    else:
+        name = "rounds" if by == "path" else "other"
+        run(3, name, execution__state_recovery__path=str(tmp_path / "rounds"))
     assert output() == expected(50)
 
 

@@ -207,7 +207,7 @@ def test_every_option_is_complete():
         ),
         ("state.backend.type", "hashmap"),
         ("execution.state-recovery.path", None),
-        ("execution.state-recovery.claim-mode", "NO_CLAIM"),
+        ("execution.state-recovery.claim-mode", None),
         ("execution.state-recovery.ignore-unclaimed-state", False),
         ("pipeline.name", None),
         ("pipeline.max-parallelism", -1),

@@ -1,5 +1,6 @@
 """Files that appear with the commit of their epoch."""
 
+import json
 import os
 
 import cloudpickle
@@ -89,6 +90,33 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     with pytest.raises(SinkError, match="gone") as error:
         sink.create_committer().commit(0, [committable])
     assert error.value.evidence["file"] == str(tmp_path / name)
+
+
+def test_a_commit_that_finds_nothing_the_second_time_says_so_and_goes_on(tmp_path, caplog):
+    """A file that a consumer has moved looks the same."""
+    sink = flat(tmp_path / "out").build()
+    taken, left = write(sink, ["a"]), write(sink, ["b"], subtask=1)
+    sink.create_committer().commit(0, [taken])
+    (tmp_path / "out" / "part-0-0").rename(tmp_path / "taken")
+    sink.create_committer().commit_again(0, [taken, left])
+    assert visible(tmp_path) == {"out/part-1-0": "b\n", "taken": "a\n"}
+    assert "have been moved or removed since" in caplog.text
+    caplog.clear()
+    sink.create_committer().commit_again(0, [left])
+    assert caplog.text == ""
+
+
+def test_what_was_written_to_one_folder_is_committed_there_by_a_sink_into_another(tmp_path):
+    committable = write(flat(tmp_path / "before").build(), ["a"])
+    flat(tmp_path / "after").build().create_committer().commit_again(0, [committable])
+    assert visible(tmp_path) == {"before/part-0-0": "a\n"}
+
+
+def test_committables_without_a_folder_are_looked_for_in_the_sink_s(tmp_path):
+    sink = flat(tmp_path).build()
+    [part] = file_commit.Part.decode(write(sink, ["a"]))
+    sink.create_committer().commit(0, [json.dumps([part[:3]]).encode()])
+    assert visible(tmp_path) == {"part-0-0": "a\n"}
 
 
 @pytest.mark.parametrize("links", [True, False])

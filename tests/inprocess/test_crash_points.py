@@ -1,0 +1,272 @@
+"""What people do after a driver has died between a checkpoint and its commit, for every kind of sink.
+
+Each test is a situation; each runs with each outlet. What has come out in the end is each record once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+
+import pytest
+
+import millstream.state
+from millstream.common.sink import SinkWriter
+from millstream.errors import JobError, MillstreamError, StateMismatch
+from millstream.graph.operators import CollectOp
+from tests.crashes import (
+    COUNT,
+    EACH_ONCE,
+    EPOCH,
+    ByEpoch,
+    ByName,
+    FailsOnce,
+    Files,
+    Numbers,
+    Removed,
+    Seen,
+    dying_at,
+    environment,
+    latest,
+    run,
+)
+
+RECOVERY = "execution_state__recovery_path"
+ALLOW = {"execution_state__recovery_ignore__unclaimed__state": "true"}
+CLAIM = "execution_state__recovery_claim__mode"
+
+
+@pytest.fixture(params=[Files, Removed, ByName, ByEpoch])
+def outlet(request, tmp_path):
+    return request.param(tmp_path)
+
+
+def die(folder, outlet, *, place="after manifest", times=2, **options):
+    with dying_at(place, times), pytest.raises(JobError, match="Died"):
+        run(folder, outlet.sink(), **options)
+
+
+def test_it_dies_where_it_is_told_to(tmp_path, outlet):
+    die(tmp_path, outlet)
+    assert outlet.read().total() < COUNT
+
+
+@pytest.mark.parametrize("place", ["after manifest", "after commit", "cleaning up"])
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_started_again_by_name(tmp_path, outlet, place, parallelism):
+    die(tmp_path, outlet, place=place)
+    outlet.take()
+    run(tmp_path, outlet.sink(), parallelism=parallelism)
+    assert outlet.read() == EACH_ONCE
+
+
+@pytest.mark.parametrize("place", ["after manifest", "after commit", "cleaning up"])
+@pytest.mark.parametrize("parallelism", [2, 3])
+@pytest.mark.parametrize("name", ["job", "another job"])
+def test_started_by_path(tmp_path, outlet, place, parallelism, name):
+    die(tmp_path, outlet, place=place)
+    outlet.take()
+    path = {RECOVERY: latest(tmp_path)}
+    run(tmp_path, outlet.sink(), parallelism=parallelism, name=name, **path)
+    assert outlet.read() == EACH_ONCE
+
+
+@pytest.mark.parametrize("place", ["after manifest", "restore", "after commit"])
+def test_started_by_path_and_died_again_at_the_start(tmp_path, outlet, place):
+    """The second driver dies before or after it has committed; the third is started in the same words, by name, or
+    once more by path under yet another name."""
+    die(tmp_path, outlet)
+    path = {RECOVERY: latest(tmp_path)}
+    die(tmp_path, outlet, name="second", place=place, times=1, parallelism=1, **path)
+    outlet.take()
+    run(tmp_path, outlet.sink(), name="second", parallelism=3)
+    assert outlet.read() == EACH_ONCE
+
+
+def test_two_jobs_start_from_one_checkpoint_by_path(tmp_path, outlet):
+    """What was left to commit is committed by the first of them; the second finds it, and so does the one that died."""
+    die(tmp_path, outlet, times=COUNT // EPOCH)
+    before, path = outlet.read(), {RECOVERY: latest(tmp_path)}
+    assert before.total() < COUNT
+    for name in ("second", "third"):
+        run(tmp_path, outlet.sink(), name=name, **path)
+        outlet.take()
+        assert outlet.read() == EACH_ONCE
+    run(tmp_path, outlet.sink(), parallelism=1)
+    assert outlet.read() == EACH_ONCE
+
+
+def test_an_older_checkpoint_was_committed_when_a_later_one_follows(tmp_path, outlet, caplog):
+    die(tmp_path, outlet, times=3)
+    older = latest(tmp_path).replace("chk-2", "chk-1")
+    outlet.take()
+    # With a sink that would commit twice if it were asked.
+    with dying_at("after manifest"), pytest.raises(JobError, match="Died"):
+        run(tmp_path, outlet.sink(), name="second", **{RECOVERY: older})
+    assert outlet.read() == Counter(dict.fromkeys(outlet.read(), 1))
+    assert "not there any more" not in caplog.text
+
+
+def test_a_checkpoint_that_is_not_claimed_keeps_what_it_has_to_commit(tmp_path, outlet, caplog):
+    die(tmp_path, outlet, times=COUNT // EPOCH)
+    before = outlet.read()
+    with caplog.at_level(logging.WARNING, "millstream.job"):
+        run(
+            tmp_path,
+            outlet.sink(),
+            name="second",
+            **{RECOVERY: latest(tmp_path), CLAIM: "NO_CLAIM"},
+        )
+    assert outlet.read() == before
+    assert "is left to that job" in caplog.text
+    run(tmp_path, outlet.sink())
+    assert outlet.read() == EACH_ONCE
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+@pytest.mark.parametrize("change", ["another uid", "operator added", "sink removed"])
+def test_a_sink_that_is_not_found_again_is_refused(tmp_path, outlet, by_path, change, caplog):
+    uid = None if change == "operator added" else "sink"
+    die(tmp_path, outlet, uid=uid)
+    before = outlet.read()
+    how = {RECOVERY: latest(tmp_path)} if by_path else {}
+    name = "second" if by_path else "job"
+    other = ByName(tmp_path / "other") if change == "sink removed" else outlet
+    changed = {
+        "another uid": {"uid": "renamed"},
+        "operator added": {"uid": None, "added": True},
+        "sink removed": {"uid": "something else"},
+    }[change]
+    with pytest.raises(StateMismatch, match="has output to commit") as refused:
+        run(tmp_path, other.sink(), name=name, **changed, **how)
+    assert refused.value.evidence["operator"].startswith("'Sink: out' (uid ")
+    assert "allowNonRestoredState" in str(refused.value)
+    assert outlet.read() == before
+    # The way out: the program as it was.
+    with dying_at("after commit"), pytest.raises(JobError, match="Died"):
+        run(tmp_path, outlet.sink(), name=name, uid=uid, **how)
+    assert outlet.read().total() == before.total() + EPOCH
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_output_of_a_sink_that_is_not_found_again_can_be_given_up(
+    tmp_path, outlet, by_path, caplog
+):
+    die(tmp_path, outlet)
+    before = outlet.read()
+    how = {RECOVERY: latest(tmp_path)} if by_path else {}
+    name = "second" if by_path else "job"
+    with caplog.at_level(logging.WARNING, "millstream.job"):
+        run(tmp_path, outlet.sink(), name=name, uid="renamed", **how, **ALLOW)
+    assert "which is given up" in caplog.text
+    assert outlet.read().total() == COUNT - EPOCH
+    assert before < outlet.read() < EACH_ONCE
+
+
+def test_a_sink_may_change_its_uid_when_all_is_committed(tmp_path, outlet):
+    """The job has failed in an orderly way, so it is known."""
+    with pytest.raises(MillstreamError, match="not this one"):
+        run(tmp_path, Picky(outlet.sink(), 45))
+    outlet.take()
+    run(tmp_path, outlet.sink(), uid="renamed")
+    assert outlet.read() == EACH_ONCE
+
+
+class Picky(FailsOnce):
+    """Any sink, whose writer does not like one record."""
+
+    def __init__(self, sink, record):
+        super().__init__(sink, at=0, after=False)
+        self.record = record
+
+    def create_writer(self, context):
+        return _Picky(self.sink.create_writer(context), self.record)
+
+
+class _Picky(SinkWriter):
+    def __init__(self, writer, record):
+        self.writer, self.record = writer, record
+
+    def write(self, value):
+        if value == self.record:
+            raise ValueError("not this one")
+        self.writer.write(value)
+
+    def prepare_commit(self):
+        return self.writer.prepare_commit()
+
+    def abort(self):
+        self.writer.abort()
+
+
+def test_an_edited_checkpoint_keeps_what_it_has_to_commit(tmp_path, outlet):
+    die(tmp_path, outlet)
+    edited = millstream.state.edit(latest(tmp_path)).write(str(tmp_path / "edited"))
+    run(tmp_path, outlet.sink(), name="second", **{RECOVERY: edited})
+    assert outlet.read() == EACH_ONCE
+
+
+def test_a_savepoint_has_nothing_to_commit(tmp_path, outlet):
+    """Who starts from it twice repeats nothing of what came before."""
+    env = environment(tmp_path)
+    numbers = env.from_source(Numbers(unbounded=True), None, "numbers").uid("numbers")
+    each = numbers.key_by(lambda n: n % 7).process(Seen()).uid("each")
+    each.sink_to(outlet.sink()).uid("sink")
+    client = env.execute_async("job")
+    while outlet.read().total() < COUNT:
+        time.sleep(0.01)
+    path = client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(30)
+    client.get_job_execution_result().result(30)
+    for claim in ({}, {CLAIM: "NO_CLAIM"}, {CLAIM: "LEGACY"}):
+        run(tmp_path, outlet.sink(), name="second", **{RECOVERY: path}, **claim)
+        outlet.take()
+    assert outlet.read() == EACH_ONCE
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_commit_that_fails_once(tmp_path, outlet, at, after):
+    restart = {"restart__strategy_type": "fixed-delay", "restart__strategy_fixed__delay_delay": "0"}
+    run(tmp_path, FailsOnce(outlet.sink(), at=at, after=after), **restart)
+    assert outlet.read() == EACH_ONCE
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["print", "collect"])
+def test_what_is_for_the_driver_survives_a_failed_commit(tmp_path, outlet, at, after, kind, capsys):
+    restart = {"restart__strategy_type": "fixed-delay", "restart__strategy_fixed__delay_delay": "0"}
+    env = environment(tmp_path, **restart)
+    numbers = env.from_source(Numbers(), None, "numbers").uid("numbers")
+    numbers.sink_to(FailsOnce(outlet.sink(), at=at, after=after)).uid("sink")
+    got = []
+    if kind == "print":
+        numbers.map(str).print()
+    else:
+        numbers._sink("out", CollectOp(got.extend))
+    env.execute("job")
+    if kind == "print":
+        got = [
+            int(line.rpartition("> ")[2]) for line in capsys.readouterr().out.split("\n") if line
+        ]
+    assert Counter(got) == EACH_ONCE
+    assert outlet.read() == EACH_ONCE
+
+
+def test_a_consumer_that_fails_once_gets_the_rest(tmp_path, outlet):
+    restart = {"restart__strategy_type": "fixed-delay", "restart__strategy_fixed__delay_delay": "0"}
+    env = environment(tmp_path, **restart)
+    numbers = env.from_source(Numbers(), None, "numbers").uid("numbers")
+    numbers.sink_to(outlet.sink()).uid("sink")
+    got, calls = [], []
+
+    def consume(records):
+        calls.append(len(records))
+        if len(calls) == 2:
+            raise OSError("busy")
+        got.extend(records)
+
+    numbers._sink("out", CollectOp(consume))
+    env.execute("job")
+    assert Counter(got) == EACH_ONCE
