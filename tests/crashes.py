@@ -39,7 +39,8 @@ class Died(BaseException):
 
 @contextmanager
 def dying_at(place: str, times: int = 1) -> Iterator[None]:
-    """A driver that comes to a place for the n-th time ends there, and does nothing more than let go of its lease."""
+    """A driver that comes to a place for the n-th time ends there: its threads and its lease go, and nothing else
+    happens."""
     left = itertools.count(1)
 
     def reached(here: str) -> None:
@@ -47,6 +48,8 @@ def dying_at(place: str, times: int = 1) -> Iterator[None]:
             raise Died(place)
 
     def close(driver: EpochDriver, **how: Any) -> None:
+        driver.savepoints.close()
+        driver.planner.close()
         if driver.folder.lease is not None:
             driver.folder.lease.release()
 
