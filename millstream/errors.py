@@ -25,6 +25,7 @@ MillstreamError
     │   ├── StateMismatch        STATE_MISMATCH           a restore that does not fit the program
     │   ├── StateNotFound        STATE_NOT_FOUND          no checkpoint or savepoint there
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
+    ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
     ├── JobLocked                JOB_LOCKED               another driver runs this job
     ├── EngineError              ENGINE_FAILED            Spark failed the job; its message is kept
     └── JobCancelled             JOB_CANCELLED
@@ -45,6 +46,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "ConfigurationError",
+    "DependencyError",
     "EmptyProgramError",
     "EngineError",
     "FunctionNotSerializable",
@@ -254,6 +256,12 @@ class NoCurrentKey(StateError):
     """Keyed state was used where there is no current key (rule 49)."""
 
     code = "NO_CURRENT_KEY"
+
+
+class DependencyError(JobError):
+    """A file, archive or package that the program depends on is missing or cannot be put in place."""
+
+    code = "DEPENDENCY_FAILED"
 
 
 class JobLocked(JobError):

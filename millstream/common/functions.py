@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Generic
 
 from millstream.common.compat import no_effect
+from millstream.common.dependencies import DistributedCache
 from millstream.common.generics import ACC, T1, T2, K, T, U
 from millstream.common.metrics import MetricGroup
 from millstream.errors import UnsupportedOperation
@@ -42,6 +43,7 @@ class RuntimeContext:
 
     __slots__ = (
         "_attempt",
+        "_cached_files",
         "_index",
         "_job_parameters",
         "_keyed",
@@ -60,6 +62,7 @@ class RuntimeContext:
         attempt: int = 0,
         job_parameters: dict[str, str] | None = None,
         keyed: Any = None,
+        cached_files: dict[str, str] | None = None,
     ) -> None:
         self._keyed = keyed
         self._metrics: MetricGroup | None = None
@@ -69,6 +72,7 @@ class RuntimeContext:
         self._max_parallelism = max_parallelism
         self._attempt = attempt
         self._job_parameters = job_parameters or {}
+        self._cached_files = cached_files or {}
 
     def get_task_name(self) -> str:
         """The name of the operator."""
@@ -97,6 +101,15 @@ class RuntimeContext:
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """A global job parameter, or the default."""
         return self._job_parameters.get(key, default_value)
+
+    def get_distributed_cache(self) -> DistributedCache:
+        """The files that `env.register_cached_file` has given to all workers.
+
+        >>> context = RuntimeContext("Map", 0, 1, 128, cached_files={"words": "/tmp/words.txt"})
+        >>> context.get_distributed_cache().get_file("words").name
+        'words.txt'
+        """
+        return DistributedCache(self._cached_files)
 
     @no_effect("metrics are kept in each subtask and shown nowhere yet")
     def get_metrics_group(self) -> MetricGroup:

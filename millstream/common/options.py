@@ -90,15 +90,27 @@ BUFFER_TIMEOUT = _known(
 )
 PYTHON_FILES = _known(
     _key("python.files").string_type().no_default_value(),
-    "Python files and folders that the workers need.",
+    "Python files, zip files and folders that functions import from, separated by commas.",
 )
 PYTHON_REQUIREMENTS = _known(
     _key("python.requirements").string_type().no_default_value(),
-    "A requirements file of packages that the workers need.",
+    "A requirements file of packages that functions import; FILE#FOLDER installs from a folder of packages alone.",
 )
 PYTHON_ARCHIVES = _known(
     _key("python.archives").string_type().no_default_value(),
-    "Archives that are unpacked for the workers.",
+    "Archives that are unpacked where functions run, separated by commas; FILE#NAME gives the folder a name.",
+)
+CACHED_FILES = _known(
+    _key("pipeline.cached-files").string_type().no_default_value(),
+    "Files that functions find by name: name:...,path:...;name:...,path:...,executable:true.",
+)
+JARS = _known(
+    _key("pipeline.jars").string_type().no_default_value(),
+    'Java libraries for Spark, as "[a.jar, b.jar]" or "a.jar;b.jar".',
+)
+CLASSPATHS = _known(
+    _key("pipeline.classpaths").string_type().no_default_value(),
+    "Java libraries for Spark that every host already has under the same path.",
 )
 PYTHON_EXECUTABLE = _known(
     _key("python.executable").string_type().no_default_value(),

@@ -11,7 +11,6 @@ from millstream.common import options
 from millstream.common.compat import no_effect
 from millstream.common.configuration import Configuration
 from millstream.datastream.checkpointing_mode import CheckpointingMode
-from millstream.datastream.program import not_yet
 from millstream.datastream.slot_sharing_group import SlotSharingGroup
 from millstream.errors import InvalidArgument, UnsupportedOperation
 
@@ -75,22 +74,6 @@ class AcceptedSettings:
     def is_force_unaligned_checkpoints(self) -> bool:
         """False."""
         return False
-
-    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
-        """Give all workers a copy of a file."""
-        raise not_yet(
-            "register_cached_file", "use Spark's spark.files option and pyspark.SparkFiles"
-        )
-
-    @no_effect("no Java library is used; set spark.jars if Spark itself needs one")
-    def add_jars(self, *jars_path: str) -> None:
-        """Keep the names of Java libraries."""
-        self.__dict__.setdefault("_jars", []).extend(jars_path)
-
-    @no_effect("no Java library is used; set spark.jars if Spark itself needs one")
-    def add_classpaths(self, *classpaths: str) -> None:
-        """Keep the names of Java libraries."""
-        self.__dict__.setdefault("_jars", []).extend(classpaths)
 
     def create_input(self, input_format: Any, type_info: Any = None) -> Any:
         """A source written in Java."""

@@ -7,6 +7,7 @@ from typing import Any
 from millstream.common import options
 from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
+from millstream.common.dependencies import Declared, declared
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.restart_strategy import strategy_of
 from millstream.runtime.job import JobSettings
@@ -24,6 +25,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
     def get(option: ConfigOption[Any]) -> Any:
         return options.get(configuration, option)
 
+    dependencies = declared(configuration)
     checkpoint = get(options.CHECKPOINTING_INTERVAL)
     interval = checkpoint if checkpoint is not None else get(options.EPOCH_INTERVAL)
     return JobSettings(
@@ -48,12 +50,21 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         print_code=get(options.PRINT_GENERATED_CODE),
         job_parameters=ExecutionConfig(configuration).get_global_job_parameters(),
         epoch_records=get(options.EPOCH_RECORDS),
-        python_files=tuple(filter(None, (get(options.PYTHON_FILES) or "").split(","))),
-        spark={
-            key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")
-        },
+        dependencies=dependencies,
+        spark=_for_spark(configuration, dependencies),
         progress=get(options.PROGRESS),
         watermark_interval=get(options.AUTO_WATERMARK_INTERVAL) / 1000,
         share_panes=get(options.SHARE_PANES),
         runtime_mode=get(options.RUNTIME_MODE),
     )
+
+
+def _for_spark(configuration: Configuration, dependencies: Declared) -> dict[str, str]:
+    """What Spark is told."""
+    found = {
+        key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")
+    }
+    if dependencies.jars:
+        own = found.get("spark.jars")
+        found["spark.jars"] = ",".join(([own] if own else []) + list(dependencies.jars))
+    return found

@@ -6,7 +6,6 @@ import itertools
 import json
 import warnings
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from millstream.common import options
@@ -29,9 +28,10 @@ from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator, ResultQueue
 from millstream.datastream.data_stream import DataStream
+from millstream.datastream.dependency_settings import DependencySettings
 from millstream.datastream.environment_settings import AcceptedSettings
 from millstream.datastream.executor import create_run
-from millstream.datastream.program import as_type, class_given, not_yet
+from millstream.datastream.program import as_type, class_given
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
 from millstream.errors import InvalidArgument
@@ -45,7 +45,7 @@ from millstream.runtime.run import JobRun
 __all__ = ["StreamExecutionEnvironment"]
 
 
-class StreamExecutionEnvironment(AcceptedSettings):
+class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
     """Holds the program while it is written down, and runs it.
 
     >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
@@ -188,28 +188,6 @@ class StreamExecutionEnvironment(AcceptedSettings):
         """That folder."""
         value: str | None = options.get(self._configuration, options.SAVEPOINT_DIRECTORY)
         return value
-
-    def add_python_file(self, file_path: str) -> None:
-        """Ship a Python file, package folder or zip to the workers."""
-        self._append_list(options.PYTHON_FILES.key, str(Path(file_path).absolute()))
-
-    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
-        """Ship an archive to the workers."""
-        raise not_yet("add_python_archive", "use Spark's spark.archives option")
-
-    def set_python_requirements(
-        self, requirements_file_path: str, requirements_cache_dir: str | None = None
-    ) -> None:
-        """Install packages on the workers."""
-        raise not_yet("set_python_requirements", "install packages where the executors run")
-
-    def set_python_executable(self, python_exec: str) -> None:
-        """The interpreter of the workers."""
-        self._configuration.set_string("spark.pyspark.python", python_exec)
-
-    def _append_list(self, key: str, value: str) -> None:
-        known = self._configuration.get_string(key, "")
-        self._configuration.set_string(key, f"{known},{value}" if known else value)
 
     # -- sources ----------------------------------------------------------------------------------------
 

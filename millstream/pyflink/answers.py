@@ -63,14 +63,6 @@ _ANSWERS: dict[str, tuple[str, str]] = {
         _JAVA,
         "use env.from_source",
     ),
-    "datastream.stream_execution_environment:StreamExecutionEnvironment.add_jars": (
-        _JAVA,
-        "set spark.jars if Spark itself needs the file",
-    ),
-    "datastream.stream_execution_environment:StreamExecutionEnvironment.add_classpaths": (
-        _JAVA,
-        "set spark.driver.extraClassPath if Spark itself needs the file",
-    ),
     "datastream.utils": (_JAVA, "leave it out: there are no Java objects to convert"),
     "datastream.window": ("it is a helper of PyFlink's own triggers", "leave it out"),
 }  # fmt: skip

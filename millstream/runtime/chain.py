@@ -133,6 +133,7 @@ class ChainBuilder:
         ask_generators: bool = True,
         share_panes: bool = True,
         batch: bool = False,
+        cached_files: dict[str, str] | None = None,
     ) -> None:
         self.vertex = vertex
         self.ask_generators = ask_generators
@@ -155,6 +156,7 @@ class ChainBuilder:
         self.writers: dict[int, EdgeWriter] = {}
         self._make_writer = make_writer
         self._job_parameters = job_parameters
+        self._cached_files = cached_files or {}
         self.nodes = nodes = {node.id: node for node in vertex.nodes}
         self.edges = edges
         # The variable with the timestamp of the record at hand; empty if records have none here.
@@ -319,6 +321,7 @@ class ChainBuilder:
             node.parallelism,
             node.max_parallelism,
             job_parameters=self._job_parameters,
+            cached_files=self._cached_files,
             keyed=self.keyed_states(node, keys),
         )
 

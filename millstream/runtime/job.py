@@ -13,6 +13,7 @@ import cloudpickle
 
 from millstream.checkpoint.coordinator import Layout
 from millstream.checkpoint.manifest import OperatorInfo, StoreState
+from millstream.common.dependencies import Declared
 from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
 from millstream.common.watermark_strategy import WatermarkStrategy
@@ -29,6 +30,7 @@ from millstream.graph.operators import (
 )
 from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.runtime.combining import combining
+from millstream.runtime.dependencies import Dependencies, stage
 from millstream.runtime.sources import SourceSpec
 from millstream.runtime.valve import InputEdge
 
@@ -63,7 +65,7 @@ class JobSettings:
     runtime_mode: str = "STREAMING"
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
-    python_files: tuple[str, ...] = ()
+    dependencies: Declared = field(default_factory=Declared)
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
 
@@ -132,6 +134,7 @@ class JobSpec:
     sort_memory: int
     job_parameters: dict[str, str]
     print_code: bool
+    dependencies: Dependencies = field(default_factory=Dependencies)
     ask_generators: bool = True
     share_panes: bool = True
     batch: bool = False
@@ -147,6 +150,7 @@ class Job:
     settings: JobSettings
     graph: StreamGraph
     plan: LevelPlan
+    dependencies: Dependencies = field(default_factory=Dependencies)
 
     @property
     def split_sources(self) -> list[SourceSpec]:
@@ -291,6 +295,7 @@ class Job:
             sort_memory=settings.sort_memory,
             job_parameters=settings.job_parameters,
             print_code=settings.print_code,
+            dependencies=self.dependencies,
             ask_generators=settings.watermark_interval > 0,
             share_panes=settings.share_panes,
             batch=self.batch,
@@ -352,7 +357,8 @@ def store_name(vertex: JobVertex, subtask: int) -> str:
 def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
     """From a stream graph to a job."""
     plan = build_level_plan(build_job_graph(graph))
-    job = Job(uuid.uuid4().hex, settings, graph, plan)
+    dependencies = stage(settings.dependencies, settings.local_dir)
+    job = Job(uuid.uuid4().hex, settings, graph, plan, dependencies)
     if job.loops:
         _check_loops(job)
     if not job.batch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, chdir, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import CollectOp
 from millstream.runtime.batch import task_for
+from millstream.runtime.dependencies import prepare, staged_path
 from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.outputs import EpochRow
@@ -47,6 +48,7 @@ class InProcessRun(JobRun):
                     f"'{node.name}' hands a Spark frame to a Spark writer and cannot run in-process"
                 )
                 raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
+        self._dependencies = prepare(job.dependencies, staged_path, first=False)
 
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         closing = _closing(lambda: close_run(spec.run_id))
@@ -54,7 +56,8 @@ class InProcessRun(JobRun):
             stack.push(closing)
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> list[EpochRow]:
-                return [EpochRow(r[3], r[2], r[1], r[4]) for r in run_epoch(spec, epoch, work)]
+                with _inside(self._dependencies.working_folder):
+                    return [EpochRow(r[3], r[2], r[1], r[4]) for r in run_epoch(spec, epoch, work)]
 
             while not self._cancelled.is_set():
                 if driver.epoch(run) is not Outcome.GO_ON:
@@ -64,6 +67,11 @@ class InProcessRun(JobRun):
         assert self._driver is not None
         storage = self._driver.folder.storage
         self._driver.folded(store, fold_chain(storage, store, chain, uuid.uuid4().hex[:16]))
+
+
+def _inside(folder: str | None) -> AbstractContextManager[None]:
+    """Functions find the program's archives by relative paths, here as in a worker."""
+    return nullcontext() if folder is None else chdir(folder)
 
 
 def _closing(close: Callable[[], None]) -> Callable[[Any, BaseException | None, Any], None]:

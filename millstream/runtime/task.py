@@ -38,6 +38,7 @@ from millstream.runtime.chain_time import OF_THE_JOB
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
+from millstream.runtime.dependencies import prepared
 from millstream.runtime.failpoints import reached
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
 from millstream.runtime.feedback import FeedbackReader
@@ -122,6 +123,7 @@ class _Slot:
             store,
             make_writer,
             job.job_parameters,
+            cached_files=dict(prepared(job.dependencies).cached),
             stamped=vertex.stamped,
             ask_generators=job.ask_generators,
             share_panes=job.share_panes,

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import ReduceOp, RollingOp
 from millstream.runtime.job import Job
+from millstream.spark.dependencies import ship
 from millstream.spark.levels import level_frame
 from millstream.spark.session import job_session
 from millstream.spark.writers import as_frame
@@ -41,4 +42,5 @@ def job_as_frame(job: Job, node: int, ddl: str) -> DataFrame:
     folder = tempfile.mkdtemp(prefix="millstream-state-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     session = job_session(job.settings.spark)
+    ship(session, job)
     return as_frame(level_frame(session, job, job.spec(folder)), node, ddl)

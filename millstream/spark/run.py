@@ -19,6 +19,7 @@ from millstream.runtime.outputs import EpochRow, JobOutputs
 from millstream.runtime.run import JobRun
 from millstream.runtime.sources import SubtaskRanges
 from millstream.spark.anchor import Anchors
+from millstream.spark.dependencies import ship
 from millstream.spark.failures import translate
 from millstream.spark.folding import run_fold
 from millstream.spark.levels import level_frame
@@ -39,6 +40,7 @@ class SparkRun(JobRun):
         super().__init__(job)
         # In the caller's thread, so that a missing Java is an error of execute() itself.
         self._session = job_session(job.settings.spark)
+        ship(self._session, job)
         self._query: StreamingQuery | None = None
         self._ended = threading.Event()
         self._failure: BaseException | None = None
@@ -49,7 +51,6 @@ class SparkRun(JobRun):
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
         self._session.sparkContext.addJobTag(self._tag)
-        self._ship_python_files()
         self._spec = spec
         self._failure = None
         self._ended.clear()
@@ -72,11 +73,6 @@ class SparkRun(JobRun):
                 hint="set execution.checkpointing.dir to a shared folder or an object store",
             )
         return temporary_folder(self._session, "millstream-state-")
-
-    def _ship_python_files(self) -> None:
-        files = self.job.settings.python_files
-        if files:
-            self._session.addArtifacts(*files, pyfile=True)
 
     # -- one epoch --------------------------------------------------------------------------------------
 

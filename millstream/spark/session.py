@@ -24,6 +24,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
+from millstream.spark.dependencies import add_jars
 
 __all__ = [
     "executor_count",
@@ -80,6 +81,7 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
     except PySparkRuntimeError:
         base = make_session(options)
     session = base.newSession()
+    add_jars(session, [jar for jar in options.get("spark.jars", "").split(",") if jar])
     for key, value in _PLAN.items():
         session.conf.set(key, options.get(key, value))
     session.conf.set(

@@ -24,6 +24,7 @@ from millstream.runtime.codec import decode
 from millstream.runtime.job import JobSpec
 from millstream.runtime.rows import client_edge
 from millstream.runtime.sources import SubtaskRanges
+from millstream.spark.dependencies import enter
 from millstream.spark.work import read_work
 
 __all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "source_level"]
@@ -69,7 +70,9 @@ def load(run_id: str, spec: bytes) -> JobSpec:
         # Functions from modules beside the user's script are shipped by name.
         sys.path.extend(path for path in job.python_path if path not in known)
         _specs[run_id] = job
-    return _specs[run_id]
+    found = _specs[run_id]
+    enter(found)
+    return found
 
 
 def _batch(context: TaskContext | None) -> int:
