@@ -157,6 +157,8 @@ class _HybridSplits(SplitEnumerator):
 
     def available(self, split: str, position: int) -> int:
         number, inner = _parse(split)
+        if self._inner[number].finished(inner, position):
+            return position
         # Also after a restart, when a later source is known already: those before it come first. Splits that have ended
         # are not asked for.
         self._reading = min(self._reading, number)
@@ -174,7 +176,14 @@ class _HybridSplits(SplitEnumerator):
             self._done.discard(split)
             return False
         self._done.add(split)
-        return True
+        # The last split of a source ends when the next source begins: without any split this one would be idle, and
+        # streams beside it would overtake what is to come.
+        return len(self._inner) > number + 1 or not self._is_last(number)
+
+    def _is_last(self, number: int) -> bool:
+        """True if all splits of a source have ended, and another source follows."""
+        splits = (_name(number, split) for split in self._inner[number].discover())
+        return number + 1 < len(self._sources) and self._done.issuperset(splits)
 
     def exhausted(self) -> bool:
         return len(self._inner) == len(self._sources) and self._inner[-1].exhausted()

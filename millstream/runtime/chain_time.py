@@ -15,7 +15,7 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.codec import ACTIVE, END_OF_INPUT, IDLE, WATERMARK, Mark
 from millstream.runtime.output import EdgeWriter
-from millstream.runtime.valve import InputEdge, Valve
+from millstream.runtime.valve import NOBODY, InputEdge, Valve
 from millstream.runtime.watermarks import WatermarkStage
 
 if TYPE_CHECKING:
@@ -53,7 +53,14 @@ class ChainTime:
         ]
         self._input_count = input_count
         self.valve: Valve | None = Valve(input_count) if inputs else None
+        # Of an edge from a Spark frame: its marks of the epoch, and whether records came.
         self._frame_marks: dict[tuple[int, int], int] = {}
+        self._frames = [edge for edge in inputs if edge.frame]
+        self._heard: set[int] = set()
+        self._subtask = 0
+        # Until all is read that comes before the buffers of the epoch.
+        self._opening = False
+        self._restored = False
         self.watermark = NO_TIME
         self.idle = False
         self._ending = False
@@ -105,6 +112,39 @@ class ChainTime:
 
     # -- progress -------------------------------------------------------------------------------------------
 
+    def begin(self, *, first: bool) -> None:
+        """Everything is read that comes before the buffers of the epoch: so has to come further down what follows from
+        it. In the `first` epoch of a run others hear again how far this subtask is: either side may have been laid out
+        anew."""
+        self._opening = False
+        valve = self.valve
+        if valve is None:
+            return
+        # An idle input has promised all it can: what it says last goes before it, in the buffers.
+        settled = valve.watermark == self.watermark
+        if first:
+            for uid, stage in self.stages.items():
+                self._say_again(self._told_by[uid], stage.emitted, stage.idle)
+            self.idle = valve.idle and settled
+            self._say_again(self._status, self.watermark, self.idle)
+        elif self.idle != valve.idle and (settled or self.idle):
+            self.idle = valve.idle
+            for writer in self._status:
+                writer.announce(Mark(0, IDLE if self.idle else ACTIVE))
+        self._follow(valve)
+
+    def _say_again(self, writers: list[EdgeWriter], watermark: int, idle: bool) -> None:
+        marks: list[Mark] = []
+        if self._restored:
+            marks.append(Mark(0, ACTIVE))
+        if watermark != NO_TIME:
+            marks.append(Mark(0, WATERMARK, watermark))
+        if idle:
+            marks.append(Mark(0, IDLE))
+        if marks:
+            for writer in writers:
+                writer.announce(*marks)
+
     def advance(self, watermark: int) -> None:
         """The head's watermark has moved on."""
         self.watermark = watermark
@@ -133,7 +173,13 @@ class ChainTime:
             valve.end(edge.index, edge_id, channel)
         elif kind == END_OF_INPUT and value != OF_THE_JOB:
             valve.remove(edge.index, edge_id, channel)
-        self._follow(valve)
+        if not self._opening:
+            self._follow(valve)
+
+    def heard(self, edge_id: int) -> None:
+        """Records came along an edge."""
+        if self._frames:
+            self._heard.add(edge_id)
 
     def _follow(self, valve: Valve) -> None:
         if self.idle and not valve.idle:
@@ -150,9 +196,10 @@ class ChainTime:
 
     def frames_done(self) -> None:
         """All rows of the epoch are there. The partitions of a Spark frame come and go with the epochs, so together
-        they are one channel, as far as the least of those that brought rows."""
+        they are one channel, as far as the least of those that brought rows. A subtask that has none of them, of an
+        exchange that does not reach all subtasks, does not wait for one (rule 66)."""
         valve = self.valve
-        if not self._frame_marks or valve is None:
+        if not self._frames or valve is None:
             return
         by_edge: dict[int, int] = {}
         for (edge_id, _), watermark in self._frame_marks.items():
@@ -162,6 +209,13 @@ class ChainTime:
             index = self._edges[edge_id].index
             valve.announce(index, edge_id, 0)
             valve.advance(index, edge_id, 0, watermark)
+        for edge in self._frames:
+            if not valve.waits_for_rows(edge):
+                continue
+            if edge.id in self._heard:
+                valve.wake(edge.index, edge.id, NOBODY)
+            elif len(edge.senders[self._subtask]) < edge.source_parallelism:
+                valve.sleep(edge.index, edge.id, NOBODY)
         self._follow(valve)
 
     def periodic(self) -> None:
@@ -270,10 +324,12 @@ class ChainTime:
         """Go on as `save` found it: of this subtask, or, if the job had another layout, of all of them."""
         if self.valve is None:
             return
+        self._subtask = subtask
+        self._opening = True
         self.valve = valve = Valve(self._input_count)
         for edge in self._edges.values():
-            valve.expect(edge.index, edge.id, edge.channels_of(subtask))
-        edges = {edge.name: edge.id for edge in self._edges.values()}
+            valve.expect(edge, subtask)
+        edges = {edge.name: edge for edge in self._edges.values()}
         parallelism = self._builder.vertex.parallelism
         own = [
             one for one in found if (one["subtask"], one["parallelism"]) == (subtask, parallelism)
@@ -281,10 +337,10 @@ class ChainTime:
         fitting = own if own and len({one["parallelism"] for one in found}) == 1 else found
         fitting = [one for one in fitting if len(one["valve"][1]) == self._input_count]
         if len(fitting) == 1 and own:
-            valve.load(fitting[0]["valve"], edges)
+            valve.load(fitting[0]["valve"], edges, subtask)
         elif fitting:
-            splits = {edge.id for edge in self._edges.values() if edge.splits}
-            valve.merge([one["valve"] for one in fitting], edges, splits)
+            valve.merge([one["valve"] for one in fitting], edges, subtask)
+        self._restored = bool(fitting)
         for uid, stage in self.stages.items():
             saved = [one["stages"][uid] for one in fitting if uid in one["stages"]]
             if saved:
@@ -296,6 +352,7 @@ class ChainTime:
                 stage.quiet_since = None
         self.watermark, self.idle = valve.watermark, valve.idle
         self._frame_marks.clear()
+        self._heard.clear()
         self._set_watermarks()
 
     def _set_watermarks(self) -> None:

@@ -261,9 +261,7 @@ class Job:
                         isinstance(v.head.operator, SourceOp),
                         _ship(v, self._out_edges(v)),
                         self._stamped(v),
-                        ()
-                        if self.batch
-                        else tuple(_input_edge(e) for e in self.plan.in_edges(v) if e.watermarked),
+                        () if self.batch else _input_edges(self.plan.in_edges(v)),
                     )
                     for v in level.vertices
                 ),
@@ -337,16 +335,31 @@ def _waits(edge: Edge, head: StreamNode) -> bool:
     return isinstance(head.operator, BroadcastProcessOp) and edge.input_index == 0
 
 
-def _input_edge(edge: Edge) -> InputEdge:
-    senders: tuple[tuple[int, ...], ...] = ()
-    if not edge.from_splits:
-        lists: list[list[int]] = [[] for _ in range(edge.target_parallelism)]
+def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:
+    """The edges that bring a vertex watermarks, each under a name of its own: two may lead from one operator to it."""
+    found: list[InputEdge] = []
+    known: dict[str, int] = {}
+    for edge in edges:
+        if not edge.watermarked:
+            continue
+        senders: list[list[int]] = [[] for _ in range(edge.target_parallelism)]
         for sender in range(edge.source_parallelism):
             for target in edge.targets_of(sender):
-                lists[target].append(sender)
-        senders = tuple(tuple(one) for one in lists)
-    name = f"{edge.source_uid}|{edge.tag_id or ''}|{edge.input_index}"
-    return InputEdge(edge.id, edge.input_index, name, edge.from_splits, edge.from_frame, senders)
+                senders[target].append(sender)
+        name = f"{edge.source_uid}|{edge.tag_id or ''}|{edge.input_index}"
+        known[name] = known.get(name, 0) + 1
+        found.append(
+            InputEdge(
+                edge.id,
+                edge.input_index,
+                name if known[name] == 1 else f"{name}|{known[name]}",
+                edge.from_splits,
+                edge.from_frame,
+                tuple(tuple(one) for one in senders),
+                edge.source_parallelism,
+            )
+        )
+    return tuple(found)
 
 
 def store_name(vertex: JobVertex, subtask: int) -> str:

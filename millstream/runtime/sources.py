@@ -89,8 +89,8 @@ class SourceCoordinator:
         self._fixed = fixed
         self._budget = fixed or _FIRST_EPOCH
         self.clocks = SplitClocks(self._specs)
-        # Of the planned epoch: all sources have ended, and nobody is to be told so.
-        self._untold = False
+        # By source, the splits that the planned epoch's operators have heard of, and whether that it has ended.
+        self._tells: dict[str, tuple[list[str], bool]] = {}
 
     def _enumerator(self, name: str, positions: dict[str, int]) -> SplitEnumerator:
         if name not in self._enumerators:
@@ -206,7 +206,7 @@ class SourceCoordinator:
         result: list[SubtaskRanges] = []
         all_ended = self.ended(end)
         ended = all_ended if last is None else last
-        self._untold = hold and all_ended
+        self._tells = {}
         for name, positions in end.items():
             spec = self._specs[name]
             enumerator = self._enumerator(name, positions)
@@ -230,9 +230,10 @@ class SourceCoordinator:
                 by_subtask.setdefault(channel % spec.parallelism, []).append(
                     SplitRange(channel, progress, records, new, silence)
                 )
-            over = not self._untold and self.clocks.is_over(
+            over = not (hold and all_ended) and self.clocks.is_over(
                 name, self._source_ended(name, positions)
             )
+            self._tells[name] = list(positions), over
             # The last epoch reaches every subtask, so that all of them learn of the end.
             subtasks = range(spec.parallelism) if ended or over else sorted(by_subtask)
             result.extend(
@@ -258,7 +259,8 @@ class SourceCoordinator:
             self._enumerator(name, positions)
 
     def empty_ranges(self, *, ended: bool) -> list[SubtaskRanges]:
-        """The reading of an epoch that reads nothing."""
+        """The reading of an epoch that reads nothing, and tells nobody of splits."""
+        self._tells = {}
         return [
             SubtaskRanges(spec.node, subtask, (), ended)
             for spec in self._specs.values()
@@ -269,9 +271,9 @@ class SourceCoordinator:
         """Everything before `offset` is done."""
         for name, positions in offset.items():
             enumerator = self._enumerator(name, positions)
-            if self._specs[name].timed:
-                over = self._source_ended(name, positions) and not self._untold
-                self.clocks.told_of(name, positions, over=over)
+            if self._specs[name].timed and name in self._tells:
+                splits, over = self._tells[name]
+                self.clocks.told_of(name, splits, over=over)
             for split, position in positions.items():
                 with _naming(self._specs[name], split):
                     enumerator.commit(split, ~position if position < 0 else position)

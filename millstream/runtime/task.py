@@ -343,7 +343,11 @@ class LevelTask:
                     writer.start(self.subtask)
                 yield from self._tick(chain)
         targets = self.job.targets
+        begun = False
         for row in ordered(batches, self.job.sort_memory):
+            if row.sequence >= 0 and not begun:
+                begun = True
+                self._begin_time()
             edge = targets.get(row.edge)
             if edge is None or edge.level != self.level:
                 self._rows.add(
@@ -364,6 +368,8 @@ class LevelTask:
             position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
             done = 0
             stamps = buffer.timestamps
+            if buffer.records:
+                chain.time.heard(row.edge)
             for mark in (*buffer.marks, None):
                 stop = len(buffer.records) if mark is None else mark.place
                 if stop > done:
@@ -387,12 +393,20 @@ class LevelTask:
                 with self._explaining(chain):
                     chain.time.received(row.edge, row.channel, mark.kind, mark.value)
                 yield from self._full_rows(chain)
+        if not begun:
+            self._begin_time()
         for chain in self._chains.values():
             with self._explaining(chain):
                 chain.time.frames_done()
             if not self._ended:
                 yield from self._tick(chain)
         yield from self._finish([])
+
+    def _begin_time(self) -> None:
+        first = self.epoch == self.job.first_epoch
+        for chain in self._chains.values():
+            with self._explaining(chain):
+                chain.time.begin(first=first)
 
     def _tick(self, chain: Chain) -> Iterator[pa.RecordBatch]:
         """Fire the timers of the clock that are due."""

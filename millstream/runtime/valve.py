@@ -4,6 +4,9 @@ Each input has one channel per sender: a split of a source, or a subtask. An inp
 active channels and never goes back; idle channels are left out, and one that wakes up behind is left out until it has
 caught up (rule 6). The vertex's watermark is the minimum over its inputs that are not idle.
 
+A source of whose splits none comes to a subtask counts as idle there, from the start (rule 66): there may be fewer of
+them than subtasks, or they have ended. So does an input that brings no watermarks at all, such as a loop's beginning.
+
 ```
           channel 0 ── 50 ──┐
 input 0   channel 1 ── idle ┼─▶ 50 ─┐
@@ -14,15 +17,14 @@ input 1   channel 0 ── 40 ─────▶ 40 ┘
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 
-__all__ = ["InputEdge", "Valve"]
+__all__ = ["NOBODY", "InputEdge", "Valve"]
 
-# Stands for a source's splits while there is none: nothing known of it may be overtaken.
+# Stands for a source while none of its splits comes to the subtask.
 NOBODY = -1
 
 Name = tuple[int, int]
@@ -31,7 +33,7 @@ Name = tuple[int, int]
 @dataclass(frozen=True)
 class InputEdge:
     """An edge that brings watermarks. `name` is the same in every run of the program; `senders` are, for each subtask
-    of the vertex, the channels that send to it, none if they are splits, which come and go."""
+    of the vertex, the subtasks that send to it, of `source_parallelism` that there are."""
 
     id: int
     index: int
@@ -39,19 +41,30 @@ class InputEdge:
     splits: bool
     frame: bool
     senders: tuple[tuple[int, ...], ...]
+    source_parallelism: int
 
     def channels_of(self, subtask: int) -> tuple[int, ...]:
-        """The channels that a subtask can know of from the start."""
-        return self.senders[subtask] if self.senders else ()
+        """The channels that a subtask can know of from the start: splits come and go."""
+        return (NOBODY,) if self.splits else self.senders[subtask]
+
+    def brings(self, channel: int, subtask: int) -> bool:
+        """True if a channel comes to a subtask."""
+        if channel == NOBODY or self.frame:
+            return True
+        if not self.splits:
+            return channel in self.senders[subtask]
+        # Splits go round the subtasks; the end of a source comes from the subtasks themselves.
+        sender = channel % self.source_parallelism if channel >= 0 else -2 - channel
+        return sender in self.senders[subtask]
 
 
 class _Channel:
     __slots__ = ("active", "aligned", "watermark")
 
-    def __init__(self, watermark: int = NO_TIME) -> None:
+    def __init__(self, watermark: int = NO_TIME, active: bool = True) -> None:
         self.watermark = watermark
-        self.active = True
-        self.aligned = True
+        self.active = active
+        self.aligned = active
 
 
 class _Input:
@@ -62,10 +75,10 @@ class _Input:
     def __init__(self) -> None:
         self.channels: dict[Name, _Channel] = {}
         self.watermark = NO_TIME
-        self.idle = False
+        self.idle = True
 
     def advance(self, name: Name, watermark: int) -> None:
-        channel = self.channels.setdefault(name, _Channel())
+        channel = self._channel(name)
         if not channel.active or watermark <= channel.watermark:
             return
         channel.watermark = watermark
@@ -79,7 +92,7 @@ class _Input:
             self.watermark = max(self.watermark, min(aligned))
 
     def sleep(self, name: Name) -> None:
-        channel = self.channels.setdefault(name, _Channel())
+        channel = self._channel(name)
         if not channel.active:
             return
         channel.active = channel.aligned = False
@@ -91,7 +104,7 @@ class _Input:
         self.idle = True
 
     def wake(self, name: Name) -> None:
-        channel = self.channels.setdefault(name, _Channel())
+        channel = self._channel(name)
         if channel.active:
             return
         channel.active = True
@@ -99,21 +112,39 @@ class _Input:
         self.idle = False
 
     def announce(self, name: Name) -> None:
-        self.channels.pop((name[0], NOBODY), None)
-        if name not in self.channels:
-            self.channels[name] = _Channel()
+        self._channel(name)
+
+    def _channel(self, name: Name) -> _Channel:
+        """A channel, which may be new: then it holds back what has not been promised yet."""
+        channel = self.channels.get(name)
+        if channel is None:
+            self.channels.pop((name[0], NOBODY), None)
+            channel = self.channels[name] = _Channel()
             self.idle = False
+        return channel
 
     def remove(self, name: Name) -> None:
-        """A split has ended, but not its source: what the last one has promised stays."""
-        channel = self.channels.pop(name, None)
-        if channel is None:
+        """A split has ended, but not its source."""
+        if name not in self.channels:
             return
+        self.sleep(name)
+        channel = self.channels.pop(name)
         if not any(edge == name[0] for edge, _ in self.channels):
             self.channels[name[0], NOBODY] = channel
-        if all(not one.active for one in self.channels.values()):
-            self.idle = True
-        self._find_minimum()
+
+    def replace_splits(self, edge: InputEdge, found: dict[int, _Channel], subtask: int) -> None:
+        """The splits of a source as they were saved, of which another layout may bring others to the subtask."""
+        del self.channels[edge.id, NOBODY]
+        for number, channel in found.items():
+            if number != NOBODY and edge.brings(number, subtask):
+                self.channels[edge.id, number] = channel
+        if not any(known == edge.id for known, _ in self.channels):
+            promised = found.get(NOBODY, _Channel())
+            self.channels[edge.id, NOBODY] = _Channel(promised.watermark, active=edge.frame)
+
+    def settle(self) -> None:
+        """The channels have been put there by others."""
+        self.idle = not any(one.active for one in self.channels.values())
 
 
 class Valve:
@@ -124,11 +155,14 @@ class Valve:
         self.watermark = NO_TIME
         self.idle = False
 
-    def expect(self, index: int, edge: int, channels: Sequence[int]) -> None:
+    def expect(self, edge: InputEdge, subtask: int) -> None:
         """The channels of an edge that are known from the start; none of a source, whose splits are announced."""
-        known = self._inputs[index].channels
-        for channel in channels or [NOBODY]:
-            known[edge, channel] = _Channel()
+        one = self._inputs[edge.index]
+        for channel in edge.channels_of(subtask):
+            # A frame has no splits that could be missing: until it brings something it may still do so.
+            one.channels[edge.id, channel] = _Channel(active=edge.frame or not edge.splits)
+        one.settle()
+        self.idle = all(one.idle for one in self._inputs)
 
     def advance(self, index: int, edge: int, channel: int, watermark: int) -> None:
         """A channel's watermark has moved on."""
@@ -170,6 +204,10 @@ class Valve:
         if lowest > self.watermark:
             self.watermark = lowest
 
+    def waits_for_rows(self, edge: InputEdge) -> bool:
+        """True if nothing has come of a frame yet that says how far it is."""
+        return (edge.id, NOBODY) in self._inputs[edge.index].channels
+
     # -- state ----------------------------------------------------------------------------------------------
 
     def save(self, names: dict[int, str]) -> list[Any]:
@@ -188,29 +226,32 @@ class Valve:
             ],
         ]
 
-    def load(self, saved: list[Any], edges: dict[str, int]) -> None:
+    def load(self, saved: list[Any], edges: dict[str, InputEdge], subtask: int) -> None:
         """What `save` gave, in a subtask of the same layout; the senders may have another one now."""
         self.watermark = saved[0]
         for one, (watermark, channels) in zip(self._inputs, saved[1], strict=True):
             one.watermark = watermark
-            by_edge: dict[int, dict[int, _Channel]] = {}
+            by_edge: dict[str, dict[int, _Channel]] = {}
             for name, number, at, active, aligned in channels:
-                if name in edges:
-                    channel = _Channel(at)
-                    channel.active, channel.aligned = active, aligned
-                    by_edge.setdefault(edges[name], {})[number] = channel
-            for edge, found in by_edge.items():
-                expected = {number for e, number in one.channels if e == edge}
-                if expected in ({NOBODY}, found.keys()):
-                    del one.channels[edge, expected.pop()]
-                    one.channels.update({(edge, number): c for number, c in found.items()})
+                channel = _Channel(at, active)
+                channel.aligned = aligned
+                by_edge.setdefault(name, {})[number] = channel
+            for name, found in by_edge.items():
+                if name not in edges:
+                    continue
+                edge = edges[name]
+                if edge.splits:
+                    one.replace_splits(edge, found, subtask)
+                elif found.keys() == set(edge.channels_of(subtask)):
+                    one.channels.update({(edge.id, number): c for number, c in found.items()})
                 else:
                     least = min(channel.watermark for channel in found.values())
-                    one.channels.update({(edge, number): _Channel(least) for number in expected})
-            one.idle = bool(one.channels) and not any(c.active for c in one.channels.values())
+                    for number in edge.channels_of(subtask):
+                        one.channels[edge.id, number] = _Channel(least)
+            one.settle()
         self.idle = all(one.idle for one in self._inputs)
 
-    def merge(self, saved: list[list[Any]], edges: dict[str, int], of_splits: set[int]) -> None:
+    def merge(self, saved: list[list[Any]], edges: dict[str, InputEdge], subtask: int) -> None:
         """What `save` gave in all subtasks of another layout. No subtask goes on further than the last one had come.
         A split has the same number in every layout; of senders that are subtasks nobody knows which is which now, so
         each begins with the least."""
@@ -218,24 +259,22 @@ class Valve:
         for index, one in enumerate(self._inputs):
             parts = [s[1][index] for s in saved]
             one.watermark = min(part[0] for part in parts)
-            least: dict[int, int] = {}
-            found: dict[Name, _Channel] = {}
+            by_edge: dict[str, dict[int, _Channel]] = {}
             for _, channels in parts:
                 for name, number, at, active, _ in channels:
-                    edge = edges.get(name)
-                    if edge is None:
-                        continue
-                    least[edge] = min(at, least.get(edge, MAX_TIME))
-                    if edge in of_splits and number != NOBODY:
-                        channel = found.setdefault((edge, number), _Channel(at))
-                        channel.watermark = min(channel.watermark, at)
-                        channel.active = channel.active and active
-            for edge in of_splits & {e for e, _ in found}:
-                one.channels.pop((edge, NOBODY), None)
-            one.channels.update(found)
-            for (edge, number), channel in one.channels.items():
-                if (edge, number) not in found:
-                    channel.watermark = least.get(edge, NO_TIME)
-                channel.aligned = channel.active
-            one.idle = bool(one.channels) and not any(c.active for c in one.channels.values())
+                    found = by_edge.setdefault(name, {})
+                    channel = found.setdefault(number, _Channel(at, active))
+                    channel.watermark = min(channel.watermark, at)
+                    channel.active = channel.aligned = channel.active and active
+            for name, found in by_edge.items():
+                if name not in edges:
+                    continue
+                edge = edges[name]
+                if edge.splits:
+                    one.replace_splits(edge, found, subtask)
+                else:
+                    least = min(channel.watermark for channel in found.values())
+                    for number in edge.channels_of(subtask):
+                        one.channels[edge.id, number] = _Channel(least)
+            one.settle()
         self.idle = all(one.idle for one in self._inputs)

@@ -47,6 +47,7 @@ from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream import DataStream, KeyedStream, state, window
 from millstream.errors import MillstreamError
 from millstream.runtime import clock, ttl
+from millstream.testing import scripted
 from tests.conformance import script
 from tests.support import environment, keeping
 
@@ -64,8 +65,9 @@ NAMES = {name: getattr(datastream, name) for name in datastream.__all__} | {
     **{name: getattr(window, name) for name in window.__all__},
     **{name: getattr(watermark_strategy, name) for name in watermark_strategy.__all__},
     **script.FOR_PROGRAMS,
+    "scripted": scripted,
 }
-IN_SCOPE = [*range(1, 59), 60, 63]
+IN_SCOPE = [*range(1, 59), 60, 63, 66]
 
 
 @pytest.fixture(autouse=True)

@@ -20,10 +20,12 @@ from millstream.connectors.datagen import DataGeneratorSource
 from millstream.connectors.file_source import FileSource, StreamFormat
 from millstream.connectors.hybrid_source import HybridSource
 from millstream.connectors.number_seq import NumberSequenceSource
+from millstream.datastream import ProcessFunction
 from millstream.datastream.connectors.hybrid_source import HybridSource as Public
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import InvalidArgument, SourceNotFound, UserFunctionError
 from millstream.graph.operators import CollectOp
+from millstream.testing.scripted import ScriptedSource, record, watermark
 from tests.properties import test_time_programs as timed
 from tests.properties import time_reference as ref
 from tests.support import collect, environment
@@ -60,8 +62,12 @@ def test_splits_of_the_next_source_come_when_those_before_have_ended():
     assert splits.discover() == ["0:1..2", "0:3..4"]
     assert not splits.exhausted()
     assert splits.available("0:3..4", 1) == 2
-    assert splits.finished("0:3..4", 2)
+    # It stays until there is another, so that the source is never without one.
+    assert not splits.finished("0:3..4", 2)
     assert splits.discover() == ["0:1..2", "0:3..4", "1:5..5", "1:6..6"]
+    assert splits.available("0:3..4", 2) == 2
+    assert splits.available("1:5..5", 0) == 1
+    assert splits.finished("0:3..4", 2)
     assert splits.exhausted()
 
 
@@ -72,8 +78,9 @@ def test_it_goes_on_in_the_source_it_was_in():
     splits.restored({"0:1..2": ~2, "0:3..4": ~2, "1:5..6": 1})
     assert splits.discover() == ["0:1..2", "0:3..4", "1:5..6"]
     assert splits.available("1:5..6", 1) == 2
-    assert splits.finished("1:5..6", 2)
+    assert not splits.finished("1:5..6", 2)
     assert splits.discover()[-1] == "2:7..8"
+    assert splits.finished("1:5..6", 2)
 
 
 def test_after_a_failure_those_before_come_first():
@@ -81,8 +88,9 @@ def test_after_a_failure_those_before_come_first():
     splits.restored({})
     splits.discover()
     assert splits.available("0:1..2", 0) == 2
-    assert splits.finished("0:1..2", 2)
+    assert not splits.finished("0:1..2", 2)
     assert splits.discover() == ["0:1..2", "1:5..6"]
+    assert splits.finished("0:1..2", 2)
     # The epoch has failed, and the coordinator begins anew with the enumerator that it has.
     assert splits.discover() == ["0:1..2", "1:5..6"]
     assert splits.available("0:1..2", 0) == 2
@@ -116,6 +124,26 @@ def test_a_missing_file_is_told_of_at_once(tmp_path):
 
 
 # -- whole jobs ------------------------------------------------------------------------------------------------
+
+
+class Behind(ProcessFunction):
+    def process_element(self, value, ctx):
+        if ctx.timestamp() <= ctx.timer_service().current_watermark():
+            yield value, ctx.timestamp(), ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("epoch", [1, 2, 5])
+def test_nothing_overtakes_the_next_source(p, epoch):
+    scripts = [
+        ScriptedSource({"a": [record(n, at=n), watermark(n)], "b": [record(n, at=n), watermark(n)]})
+        for n in (10, 20, 30)
+    ]
+    ahead = ScriptedSource({"x": [record(n, at=n * 1000) for n in range(20)] + [watermark(20_000)]})
+    env = environment(p, epoch)
+    slow = env.from_source(hybrid(*scripts), NO_WATERMARKS, "slow")
+    union = slow.union(env.from_source(ahead, NO_WATERMARKS, "ahead"))
+    assert collect(union.rebalance().process(Behind())) == []
 
 
 @MODES

@@ -20,6 +20,7 @@ from millstream.common.watermark_strategy import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
+from millstream.connectors.collection import CollectionSource
 from millstream.datastream import (
     AggregateFunction,
     KeyedProcessFunction,
@@ -79,6 +80,13 @@ class AnnouncedAgain(WatermarkGenerator):
         mark = ref.second_mark(event)
         if mark is not None:
             output.emit_watermark(mark)
+
+
+class Spread(CollectionSource):
+    """One split, and any number of subtasks."""
+
+    def max_parallelism(self):
+        return None
 
 
 class Stamp(ProcessFunction):
@@ -245,18 +253,31 @@ def build(env, program, crash):
             if one_split
             else WatermarkStrategy.for_bounded_out_of_orderness(Time.milliseconds(program.disorder))
         )
+        strategy = strategy.with_timestamp_assigner(Time1())
+        if program.spread:
+            streams.append(env.from_source(Spread(list(records)), strategy, f"source {number}"))
+            streams[-1].uid(f"source {number}")
+            continue
         source = env.from_collection(list(records)).uid(f"source {number}")
-        stream = source.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(Time1()))
+        stream = source.assign_timestamps_and_watermarks(strategy)
         stream.uid(f"times {number}")
         streams.append(stream.set_parallelism(1) if one_split else stream)
+
+    def laid_out(stream):
+        """Where one split announces its watermarks they must not come to be out of order with its records."""
+        if program.spread:
+            return stream.start_new_chain()
+        return stream.set_parallelism(1) if one_split else stream
+
     stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
-    for name in program.steps:
+    for place, name in enumerate(program.steps):
         function = ref.MAPS.get(name)
         stream = stream.map(function) if function else stream.filter(ref.FILTERS[name])
-        stream = stream.set_parallelism(1) if one_split else stream
+        stream = laid_out(stream).uid(f"step {place}")
     if crash is not None and crash[0] == "before":
-        stream = stream.map(FailsOnce(crash[1]))
-        stream = stream.set_parallelism(1) if one_split else stream
+        stream = laid_out(stream.map(FailsOnce(crash[1]))).uid("fails")
+    if program.twice:
+        stream = stream.union(stream)
     if program.assign_again:
         again = WatermarkStrategy.for_generator(AnnouncedAgain).with_timestamp_assigner(Time2())
         stream = stream.assign_timestamps_and_watermarks(again).set_parallelism(1).uid("again")
@@ -405,6 +426,9 @@ def programs(draw):
         draw(st.none() | then(stage, exact and parallelism == 1))
         if parallelism == 1 or punctual(stage, exact)
         else None,
+        spread=draw(st.booleans()),
+        # The second copy of a record comes some time after the first, so nothing may depend on when.
+        twice=not exact and draw(st.booleans()),
     )
     return program, parallelism
 
@@ -463,6 +487,7 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
     expected = ref.run(program)
     note(f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}")
     event(label(program.stage) if isinstance(program.stage, Window) else "timers")
+    event(f"spread: {program.spread}, twice: {program.twice}")
     event(f"late: {bool(expected.late)}, then: {program.then is not None}")
 
     results: list = []

@@ -72,6 +72,11 @@ class Program:
     assign_again: bool = False
     stage: Window | Timers = field(default_factory=lambda: Timers(0))
     then: Window | None = None
+    spread: bool = False
+    """Each source has as many subtasks as the job and one split, and operators are not chained: event time has to come
+    through forward edges that bring most subtasks nothing."""
+    twice: bool = False
+    """The stream is united with itself."""
 
 
 # -- functions, which the program under test uses too ----------------------------------------------
@@ -482,7 +487,7 @@ def run(program: Program) -> Outcome:
     """Feed everything through, one event after the other."""
     events: list[Event] = []
     punctuated = program.disorder is None
-    for records in program.sources:
+    for records in program.sources * (2 if program.twice else 1):
         # Where nothing is late it does not matter when watermarks come, so they come at the end.
         assigner = Assign(lambda v: v[2], lambda v: v[3] if punctuated else None)
         events += [out for v in records for out in assigner.feed(Rec(v, MIN))]

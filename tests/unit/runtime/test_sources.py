@@ -1,6 +1,7 @@
 """The driver's view of the sources: what goes into an epoch, and that a replay is the same."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -413,3 +414,32 @@ def test_errors_of_our_own_pass_as_they_are():
     sources = coordinate(Missing())
     with pytest.raises(SourceNotFound, match="no such folder"):
         sources.next(sources.initial())
+
+
+# -- what operators are told of splits ---------------------------------------------------------------
+
+
+def told(coordinator, offset):
+    """The splits and ends that an epoch up to `offset` tells operators of."""
+    ranges = coordinator.ranges(offset, offset)
+    return [r.progress.split for one in ranges for r in one.ranges if r.new], any(
+        one.over for one in ranges
+    )
+
+
+def test_an_epoch_that_reads_nothing_tells_nobody_of_splits():
+    splits = Splits({"a": 2, "b": 0}, closed=["a", "b"])
+    [spec] = specs_of([splits], 1)
+    coordinator = SourceCoordinator([replace(spec, timed=True)], 1.0)
+    offset = coordinator.discover(coordinator.initial())
+    coordinator.empty_ranges(ended=False)
+    coordinator.commit(offset)
+    assert told(coordinator, offset) == (["a", "b"], False)
+    coordinator.commit(offset)
+    assert told(coordinator, offset) == ([], False)
+    end = coordinator.next(offset, everything=True)
+    coordinator.empty_ranges(ended=False)
+    coordinator.commit(end)
+    assert told(coordinator, end) == ([], True)
+    coordinator.commit(end)
+    assert told(coordinator, end) == ([], False)
