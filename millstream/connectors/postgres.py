@@ -18,7 +18,11 @@ orders__millstream_staging    id  price  millstream_{sink_id, job_id, epoch, sub
 millstream_commits            sink_id  job_id  epoch  attempts  committed_at
 ```
 
-A log line is needed for as long as its epoch's checkpoint is kept; older ones may be deleted.
+A log line is needed for as long as its epoch's checkpoint is kept; older ones may be deleted. When the
+target's columns, types or checks have changed, the staging table follows with the next epoch that writes.
+What the server would refuse of a commit, a missing privilege for example, it refuses before the checkpoint.
+
+Which values fit which columns is the same for both: see `millstream.connectors.postgres_values`.
 """
 
 from __future__ import annotations
@@ -164,7 +168,8 @@ class PostgresSinkBuilder:
         return PostgresTransactionalSink(self._settings())
 
     def build_upsert(self, key_columns: str | Sequence[str]) -> PostgresUpsertSink:
-        """A sink that overwrites the row of the same key; the keys need a unique index."""
+        """A sink that overwrites the row of the same key; the keys need a unique index, and every record a
+        value for each of them: a unique index takes NULL any number of times."""
         keys = _names(
             [key_columns] if isinstance(key_columns, str) else key_columns, "build_upsert"
         )

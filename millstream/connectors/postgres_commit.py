@@ -24,12 +24,13 @@ from millstream.connectors.postgres_table import (
     Table,
     connect,
     find_table,
+    named,
     patiently,
     refused,
 )
 from millstream.errors import SinkError
 
-__all__ = ["PostgresCommitter", "Staged"]
+__all__ = ["PostgresCommitter", "Staged", "check_commit"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class PostgresCommitter(Committer):
             if self._connection is None:
                 self._connection = connect(self._settings)
                 self._table = find_table(self._connection, self._settings)
-                prepare_staging(self._connection, self._table)
+                # Not adapted: what waits there was staged before the target changed, if it has.
+                prepare_staging(self._connection, self._table, adapt=False)
             assert self._table is not None
             with self._connection.transaction():
                 self._move(self._connection, self._table, group)
@@ -139,16 +141,9 @@ class PostgresCommitter(Committer):
         attempts = hashlib.sha256("\n".join(sorted(s.attempt for s in group)).encode()).hexdigest()
         # Without a job's id, epoch 0 of each run would look like the first run's.
         key = (one.sink_id, one.job_id or attempts, one.epoch)
-        log = sql.SQL(
-            "INSERT INTO {} (sink_id, job_id, epoch, attempts) VALUES (%s, %s, %s, %s)"
-            " ON CONFLICT DO NOTHING"
-        ).format(commits_of(table))
-        if connection.execute(log, [*key, attempts]).rowcount == 1:
+        if connection.execute(_log_statement(table), [*key, attempts]).rowcount == 1:
             return True
-        find = sql.SQL(
-            "SELECT attempts FROM {} WHERE sink_id = %s AND job_id = %s AND epoch = %s"
-        ).format(commits_of(table))
-        if connection.execute(find, key).fetchone() == (attempts,):
+        if connection.execute(_find_statement(table), key).fetchone() == (attempts,):
             return False
         raise SinkError(
             "the epoch was committed before, with other rows",
@@ -160,18 +155,58 @@ class PostgresCommitter(Committer):
         )
 
 
-def _move_rows(connection: Connection, table: Table, staged: Staged) -> int:
-    """Move what an attempt has staged. Counted where it leaves: triggers may drop rows on arrival."""
-    columns = sql.SQL(", ").join(map(sql.Identifier, staged.columns))
-    move = sql.SQL(
+def _log_statement(table: Table) -> sql.Composed:
+    return sql.SQL(
+        "INSERT INTO {} (sink_id, job_id, epoch, attempts) VALUES (%s, %s, %s, %s)"
+        " ON CONFLICT DO NOTHING"
+    ).format(named(commits_of(table)))
+
+
+def _find_statement(table: Table) -> sql.Composed:
+    return sql.SQL(
+        "SELECT attempts FROM {} WHERE sink_id = %s AND job_id = %s AND epoch = %s"
+    ).format(named(commits_of(table)))
+
+
+def _move_statement(table: Table, columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(
         "WITH moved AS (DELETE FROM {staging} WHERE millstream_sink_id = %s"
         " AND millstream_job_id = %s AND millstream_epoch = %s AND millstream_subtask = %s"
         " AND millstream_attempt = %s RETURNING {columns}),"
         " arrived AS (INSERT INTO {target} ({columns}) SELECT {columns} FROM moved)"
         " SELECT count(*) FROM moved"
-    ).format(staging=staging_of(table), target=table.identifier, columns=columns)
+    ).format(
+        staging=named(staging_of(table)),
+        target=named(table.identifier),
+        columns=sql.SQL(", ").join(named(sql.Identifier(name)) for name in columns),
+    )
+
+
+def _clean_up_statement(table: Table) -> sql.Composed:
+    return sql.SQL(
+        "DELETE FROM {} WHERE millstream_sink_id = %s AND millstream_job_id = %s"
+        " AND millstream_epoch <= %s"
+    ).format(named(staging_of(table)))
+
+
+def check_commit(connection: Connection, table: Table, staged: Staged) -> None:
+    """Have the server plan all that a commit will do, privileges included. What fails there would else fail when the
+    checkpoint is complete, and the job would stand still."""
+    key = (staged.sink_id, staged.job_id, staged.epoch)
+    for statement, values in (
+        (_log_statement(table), [*key, ""]),
+        (_find_statement(table), [*key]),
+        (_move_statement(table, staged.columns), [*key, staged.subtask, staged.attempt]),
+        (_clean_up_statement(table), [*key]),
+    ):
+        connection.execute(sql.SQL("EXPLAIN ") + statement, values)
+
+
+def _move_rows(connection: Connection, table: Table, staged: Staged) -> int:
+    """Move what an attempt has staged. Counted where it leaves: triggers may drop rows on arrival."""
     found = connection.execute(
-        move, [staged.sink_id, staged.job_id, staged.epoch, staged.subtask, staged.attempt]
+        _move_statement(table, staged.columns),
+        [staged.sink_id, staged.job_id, staged.epoch, staged.subtask, staged.attempt],
     ).fetchone()
     assert found is not None
     return int(found[0])
@@ -179,8 +214,4 @@ def _move_rows(connection: Connection, table: Table, staged: Staged) -> int:
 
 def _clean_up(connection: Connection, table: Table, sink_id: str, job_id: str, epoch: int) -> None:
     """Remove what other attempts have staged: nobody will commit it. Other jobs' rows stay."""
-    delete = sql.SQL(
-        "DELETE FROM {} WHERE millstream_sink_id = %s AND millstream_job_id = %s"
-        " AND millstream_epoch <= %s"
-    ).format(staging_of(table))
-    connection.execute(delete, [sink_id, job_id, epoch])
+    connection.execute(_clean_up_statement(table), [sink_id, job_id, epoch])

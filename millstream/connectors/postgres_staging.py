@@ -57,12 +57,15 @@ def commits_of(table: Table) -> sql.Identifier:
     return sql.Identifier(table.schema, "millstream_commits")
 
 
-def prepare_staging(connection: Connection, table: Table) -> None:
-    """Make what is missing; give the staging table columns that the target has got since."""
+def prepare_staging(connection: Connection, table: Table, *, adapt: bool = True) -> None:
+    """Make what is missing. With `adapt` also give the staging table the columns, types and checks that the target has
+    now: a value that is staged as another type is rounded without a word."""
     # Looked at first, so that a role that may not create tables can use tables made for it.
-    if _is_complete(connection, table):
+    if _is_complete(connection, table, adapt=adapt):
         return
     with connection.transaction():
+        # A writer of the same task may hold the table: better an error than waiting for oneself.
+        connection.execute("SET LOCAL lock_timeout = '30s'")
         # Two CREATE IF NOT EXISTS at the same time can both find nothing, and one then fails.
         lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
         connection.execute(lock, [f"millstream {table.schema}"])
@@ -73,11 +76,44 @@ def prepare_staging(connection: Connection, table: Table) -> None:
                 " PRIMARY KEY (sink_id, job_id, epoch))"
             ).format(commits_of(table))
         )
-        present = _columns_of(connection, staging_of(table))
-        if present:
-            _add_columns(connection, table, present)
-        else:
+        if not _columns_of(connection, staging_of(table)):
             _create(connection, table)
+        elif adapt and not _is_complete(connection, table, adapt=True):
+            _adapt(connection, table)
+
+
+def _adapt(connection: Connection, table: Table) -> None:
+    """The target has changed. A staging table without rows is made anew; rows that wait for their commit are converted
+    as the target's own rows were."""
+    staging = staging_of(table)
+    connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(staging))
+    if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(staging)).fetchone() is None:
+        connection.execute(sql.SQL("DROP TABLE {}").format(staging))
+        _create(connection, table)
+        return
+    present = _columns_of(connection, staging)
+    old, new = _checks(connection, staging), _checks(connection, table.identifier)
+    for name in old:
+        if old[name] != new.get(name):
+            _alter(connection, staging, "DROP CONSTRAINT {}", sql.Identifier(name))
+    for name, column in table.columns.items():
+        if name not in present:
+            what = "ADD COLUMN {} {}"
+        elif present[name] != column.type:
+            what = "ALTER COLUMN {} TYPE {}"
+        else:
+            continue
+        _alter(connection, staging, what, sql.Identifier(name), _as_is(column.type))
+    for name, check in new.items():
+        if old.get(name) != check:
+            check = check.removesuffix(" NOT VALID") + " NOT VALID"
+            _alter(connection, staging, "ADD CONSTRAINT {} {}", sql.Identifier(name), _as_is(check))
+
+
+def _alter(
+    connection: Connection, staging: sql.Identifier, what: str, *parts: sql.Composable
+) -> None:
+    connection.execute(sql.SQL("ALTER TABLE {} ").format(staging) + sql.SQL(what).format(*parts))
 
 
 def _create(connection: Connection, table: Table) -> None:
@@ -87,7 +123,7 @@ def _create(connection: Connection, table: Table) -> None:
         staging,
         table.identifier,
         sql.SQL(", ").join(
-            sql.SQL("{} {} NOT NULL").format(sql.Identifier(name), _type(kind))
+            sql.SQL("{} {} NOT NULL").format(sql.Identifier(name), _as_is(kind))
             for name, kind in STAGED_BY.items()
         ),
     )
@@ -102,29 +138,37 @@ def _create(connection: Connection, table: Table) -> None:
     connection.execute(index.format(staging))
 
 
-def _add_columns(connection: Connection, table: Table, present: set[str]) -> None:
-    for name, column in table.columns.items():
-        if name not in present:
-            add = sql.SQL("ALTER TABLE {} ADD COLUMN {} {}")
-            connection.execute(
-                add.format(staging_of(table), sql.Identifier(name), _type(column.type))
-            )
+def _is_complete(connection: Connection, table: Table, *, adapt: bool) -> bool:
+    staging = staging_of(table)
+    present = _columns_of(connection, staging)
+    if not present or not _columns_of(connection, commits_of(table)):
+        return False
+    return not adapt or (
+        all(present.get(name) == column.type for name, column in table.columns.items())
+        and _checks(connection, staging) == _checks(connection, table.identifier)
+    )
 
 
-def _is_complete(connection: Connection, table: Table) -> bool:
-    present = _columns_of(connection, staging_of(table))
-    return present >= set(table.columns) and bool(_columns_of(connection, commits_of(table)))
-
-
-def _columns_of(connection: Connection, identifier: sql.Identifier) -> set[str]:
+def _columns_of(connection: Connection, identifier: sql.Identifier) -> dict[str, str]:
+    """The columns and their types; empty if there is no such table."""
     rows = connection.execute(
-        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s)"
-        " AND attnum > 0 AND NOT attisdropped",
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
         [identifier.as_string(connection)],
     )
-    return {name for (name,) in rows}
+    return {row[0]: row[1] for row in rows}
 
 
-def _type(name: str) -> sql.SQL:
-    """A type as the server itself spells it, quotes included."""
-    return sql.SQL(name)
+def _checks(connection: Connection, identifier: sql.Identifier) -> dict[str, str]:
+    """The table's checks by name."""
+    rows = connection.execute(
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE conrelid = to_regclass(%s) AND contype = 'c'",
+        [identifier.as_string(connection)],
+    )
+    return {name: check.removesuffix(" NOT VALID") for name, check in rows}
+
+
+def _as_is(text: str) -> sql.SQL:
+    """A type or a check as the server itself spells it, quotes included."""
+    return sql.SQL(text)

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from millstream.common.sink import SinkWriter, WriterContext
-from millstream.connectors.postgres_commit import Staged
+from millstream.connectors.postgres_commit import Staged, check_commit
 from millstream.connectors.postgres_rows import Shape
 from millstream.connectors.postgres_settings import Settings
 from millstream.connectors.postgres_staging import STAGED_BY, prepare_staging, staging_of
@@ -20,9 +20,11 @@ from millstream.connectors.postgres_table import (
     Table,
     connect,
     find_table,
+    named,
     patiently,
     refused,
 )
+from millstream.connectors.postgres_values import Values
 from millstream.errors import SinkError
 from millstream.runtime.text import shorten
 
@@ -32,7 +34,8 @@ _COPIED = 5_000  # rows per COPY: beyond a few thousand, more bring no more spee
 _UPSERTED = 1_000  # rows per executemany
 
 # "COPY orders__millstream_staging, line 17, column n: ..."; the word for line is the server's language.
-_LINE = re.compile(r"^COPY .*?, \D*(\d+)")
+# What is wrong with a JSON text is said on lines before it.
+_LINE = re.compile(r"^COPY .*?, \D*(\d+)", re.MULTILINE)
 
 
 class StagingWriter(SinkWriter):
@@ -52,6 +55,7 @@ class StagingWriter(SinkWriter):
         self._rows: list[tuple[Any, ...]] = []
         self._connection: Connection | None = None
         self._table: Table | None = None
+        self._values: Values | None = None
 
     def write(self, value: Any) -> None:
         """Keep a row; copy when there are many."""
@@ -93,6 +97,8 @@ class StagingWriter(SinkWriter):
             self._table = find_table(connection, self._settings)
             self._table.check_columns(self._shape.columns)
             prepare_staging(connection, self._table)
+            check_commit(connection, self._table, self._staged.with_more(0, self._shape.columns))
+            self._values = Values(connection, self._table, self._shape.columns)
             connection.execute("BEGIN")
             return connection
 
@@ -104,10 +110,9 @@ class StagingWriter(SinkWriter):
     def _copy(self) -> None:
         connection = self._connection or self._open()
         assert self._table is not None
+        assert self._values is not None
         rows, columns = self._rows, self._shape.columns
-        for row in rows:
-            if None in row:
-                self._table.check_nulls(columns, row)
+        fitted = list(map(self._values.fitted, rows))
         staged = self._staged
         mark = (staged.sink_id, staged.job_id, staged.epoch, staged.subtask, staged.attempt)
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
@@ -117,7 +122,7 @@ class StagingWriter(SinkWriter):
         index = 0
         try:
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                for index, row in enumerate(rows):  # noqa: B007  # which one, if it fails
+                for index, row in enumerate(fitted):  # noqa: B007  # which one, if it fails
                     copy.write_row(row + mark)
         except psycopg.Error as error:
             raise refused(
@@ -136,7 +141,7 @@ def _culprit(error: psycopg.Error, rows: list[tuple[Any, ...]], index: int) -> A
     if error.sqlstate is None:
         # The driver could not even send it; unless it is the connection that broke.
         return None if isinstance(error, psycopg.OperationalError) else rows[index]
-    found = _LINE.match(error.diag.context or "")
+    found = _LINE.search(error.diag.context or "")
     number = int(found.group(1)) if found else 0
     return rows[number - 1] if 1 <= number <= len(rows) else None
 
@@ -161,6 +166,10 @@ class UpsertWriter(SinkWriter):
                 raise self._no_key(value, f"it has no {', '.join(absent)}")
             self._positions = [columns.index(key) for key in self._keys]
         key = tuple([row[position] for position in self._positions])
+        if None in key:
+            # A unique index takes any number of them, so a repetition would add the row again.
+            absent = [name for name, part in zip(self._keys, key, strict=True) if part is None]
+            raise self._no_key(value, f"it has no value for {', '.join(absent)}")
         try:
             # Out and in again: rows are written in the order of their last change.
             self._rows.pop(key, None)
@@ -201,28 +210,31 @@ class UpsertWriter(SinkWriter):
         with contextlib.closing(connect(self._settings)) as connection:
             table = find_table(connection, self._settings)
             table.check_columns(columns)
-            for row in rows:
-                if None in row:
-                    table.check_nulls(columns, row)
+            values = Values(connection, table, columns)
+            fitted = list(map(values.fitted, rows))
             statement = upsert_statement(table.identifier, columns, self._keys)
             with connection.transaction(), connection.cursor() as cursor:
                 for start in range(0, len(rows), _UPSERTED):
-                    batch = rows[start : start + _UPSERTED]
+                    batch = fitted[start : start + _UPSERTED]
                     try:
                         with connection.transaction():
-                            cursor.executemany(statement, batch)
+                            cursor.executemany(statement, map(values.text, batch))
                     except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError):
-                        self._name_culprit(connection, statement, batch)
+                        self._name_culprit(connection, statement, batch, values)
                         raise
 
     def _name_culprit(
-        self, connection: Connection, statement: sql.Composed, batch: list[tuple[Any, ...]]
+        self,
+        connection: Connection,
+        statement: sql.Composed,
+        batch: list[tuple[Any, ...]],
+        values: Values,
     ) -> None:
         """A batch failed: write its rows one by one, and raise for the one that fails."""
         for row in batch:
             try:
                 with connection.transaction():
-                    connection.execute(statement, row)
+                    connection.execute(statement, values.text(row))
             except psycopg.Error as error:
                 raise refused(
                     self._settings,
@@ -241,12 +253,12 @@ def upsert_statement(
     >>> upsert_statement(sql.Identifier("t"), ("k", "n"), ("k",)).as_string()
     'INSERT INTO "t" ("k", "n") VALUES (%s, %s) ON CONFLICT ("k") DO UPDATE SET "n" = EXCLUDED."n"'
     """
-    others = [sql.Identifier(name) for name in columns if name not in keys]
+    others = [named(sql.Identifier(name)) for name in columns if name not in keys]
     update = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
     return sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT ({}) DO {}").format(
-        table,
-        sql.SQL(", ").join(map(sql.Identifier, columns)),
+        named(table),
+        sql.SQL(", ").join(named(sql.Identifier(name)) for name in columns),
         sql.SQL(", ").join(sql.Placeholder() * len(columns)),
-        sql.SQL(", ").join(map(sql.Identifier, keys)),
+        sql.SQL(", ").join(named(sql.Identifier(name)) for name in keys),
         sql.SQL("UPDATE SET ") + update if others else sql.SQL("NOTHING"),
     )

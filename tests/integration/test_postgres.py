@@ -5,7 +5,10 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import cloudpickle
 import psycopg
@@ -28,9 +31,9 @@ _numbers = itertools.count(1)
 class Database:
     """The server as one test uses it: a schema of its own, and questions to it."""
 
-    def __init__(self, dsn: dict[str, Any]) -> None:
+    def __init__(self, dsn: dict[str, Any], schema: str | None = None) -> None:
         self.dsn = dsn
-        self.schema = f"test_{next(_numbers)}"
+        self.schema = schema or f"test_{next(_numbers)}"
         self.admin = psycopg.connect(**dsn, autocommit=True)
         self.admin.execute(f"CREATE SCHEMA {self.schema}")
         self.admin.execute(f"SET search_path = {self.schema}")
@@ -309,6 +312,168 @@ def test_names_that_need_quotes(db: Database) -> None:
     sink = db.builder(name).set_columns("from", "epoch").build_transactional()
     commit(sink, 0, [write(sink, [(1, 2)])])
     assert db.rows(f'SELECT "from", epoch FROM "{quoted}"') == [(1, 2)]
+
+
+WIDER = [
+    ("numeric(10,2)", "numeric(10,4)", Decimal("1.2345")),
+    ("timestamp(0)", "timestamp", datetime(2024, 5, 1, 12, 0, 0, 654321)),
+    ("real", "float8", 1.1234567890123),
+    ("integer", "bigint", 1 << 40),
+    ("varchar(3)", "text", "longer"),
+    ("integer", "text", "no number"),
+]
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["empty", "with rows"])
+@pytest.mark.parametrize(("before", "after", "value"), WIDER)
+def test_a_target_whose_column_has_got_another_type(
+    db: Database, before: str, after: str, value: Any, waiting: bool
+) -> None:
+    db.run(f"CREATE TABLE w (id int, v {before})")
+    first = {"timestamp(0)": datetime(2024, 1, 1), "varchar(3)": "abc"}.get(before, 1)
+    sink = db.builder("w").set_columns("id", "v").build_transactional()
+    commit(sink, 0, [write(sink, [(0, first)], job="j")])
+    pending = write(sink, [(1, first)], epoch=1, job="j") if waiting else None
+    db.run(f"ALTER TABLE w ALTER COLUMN v TYPE {after}")
+    # A driver that starts again commits first, then tasks write; and the other way round.
+    made = write(sink, [(2, value)], epoch=2, job="j")
+    if pending is not None:
+        commit(sink, 1, [pending])
+    commit(sink, 2, [made])
+    found = dict(db.rows("SELECT id, v FROM w"))
+    assert found[2] == value
+    assert sorted(found) == ([0, 1, 2] if waiting else [0, 2])
+    assert str(found[0]).startswith(str(first)[:10])
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["empty", "with rows"])
+def test_a_target_whose_checks_have_changed(db: Database, waiting: bool) -> None:
+    db.run("ALTER TABLE t ADD CONSTRAINT small CHECK (id < 10)")
+    sink = db.builder().set_columns("id").build_transactional()
+    commit(sink, 0, [write(sink, [1], job="j")])
+    pending = [write(sink, [2], epoch=1, job="j")] if waiting else []
+    db.run("ALTER TABLE t DROP CONSTRAINT small, ADD CONSTRAINT even CHECK (id < 3 OR id % 2 = 0)")
+    made = write(sink, [20], epoch=2, job="j")
+    # Not only when it is committed.
+    with pytest.raises(SinkError, match="even"):
+        write(sink, [21], epoch=3, job="j")
+    commit(sink, 1, pending)
+    commit(sink, 2, [made])
+    assert db.ids() == ([1, 2, 20] if waiting else [1, 20])
+
+
+def test_names_with_a_percent_sign(db: Database, postgres: Any) -> None:
+    strange = Database(postgres.dsn, '"100%s %% of %(x)s"')
+    strange.run('CREATE TABLE "share in %" ("key %s" int PRIMARY KEY, "%" text)')
+    for number, build in enumerate((True, False)):
+        builder = (
+            PostgresSink.builder().set_dsn(strange.dsn)
+            .set_table('100%s %% of %(x)s.share in %').set_columns("key %s", "%")
+        )  # fmt: skip
+        sink = builder.build_transactional() if build else builder.build_upsert("key %s")
+        made = write(sink, [(number, "100%")], job="j")
+        commit(sink, 0, [made] if made else [])
+        commit(sink, 0, [made] if made else [])
+    assert strange.rows('SELECT * FROM "share in %" ORDER BY 1') == [(0, "100%"), (1, "100%")]
+    strange.run(f"DROP SCHEMA {strange.schema} CASCADE")
+    strange.admin.close()
+
+
+def test_what_would_fail_at_the_commit_fails_before_the_checkpoint(
+    db: Database, postgres: Any
+) -> None:
+    """A role that may stage rows, but not move them."""
+    db.run("CREATE ROLE stager LOGIN PASSWORD 'x'")
+    try:
+        sink = db.builder().set_columns("id").build_transactional()
+        commit(sink, 0, [write(sink, [1], job="j")])
+        db.run(f"GRANT USAGE ON SCHEMA {db.schema} TO stager")
+        db.run("GRANT SELECT ON t TO stager")
+        db.run("GRANT ALL ON t__millstream_staging, millstream_commits TO stager")
+        weak = (
+            PostgresSink.builder()
+            .set_dsn({**postgres.dsn, "user": "stager", "password": "x"})
+            .set_table(f"{db.schema}.t").set_columns("id").build_transactional()
+        )  # fmt: skip
+        with pytest.raises(SinkError, match="permission denied"):
+            write(weak, [2], epoch=1, job="j")
+        assert db.staged() == 0
+    finally:
+        db.run("DROP OWNED BY stager")
+        db.run("DROP ROLE stager")
+
+
+UTC_NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+# One rule for both sinks: a type, a value, and what is there then (an exception: why not).
+FITS: list[tuple[str, Any, Any]] = [
+    ("smallint", 2.7, SinkError("invalid input syntax")),
+    ("bigint", Decimal("2.5"), SinkError("invalid input syntax")),
+    ("integer", 1 << 40, SinkError("out of range")),
+    ("integer", True, SinkError("invalid input syntax")),
+    ("integer", 7, 7),
+    ("boolean", True, True),
+    ("boolean", 1, True),
+    ("text", 5, "5"),
+    ("text", True, "t"),
+    ("text", "a\tb\\n\n'%s", "a\tb\\n\n'%s"),
+    ("numeric", 0.1, Decimal("0.1")),
+    ("numeric(6,2)", Decimal("1.239"), Decimal("1.24")),
+    ("double precision", 0.1, 0.1),
+    ("timestamp", UTC_NOON, SinkError("it has a time zone")),
+    ("timestamp", datetime(2024, 5, 1, 12), datetime(2024, 5, 1, 12)),
+    ("timestamptz", UTC_NOON, UTC_NOON),
+    ("date", datetime(2024, 5, 1, 12), SinkError("time of day")),
+    ("date", datetime(2024, 5, 1), date(2024, 5, 1)),
+    ("date", date(2024, 5, 1), date(2024, 5, 1)),
+    ("time", datetime(2024, 5, 1, 12), SinkError("it has a date")),
+    ("time", time(12, tzinfo=UTC), SinkError("it has a time zone")),
+    ("time", time(12), time(12)),
+    ("jsonb", {"a": [1, None]}, {"a": [1, None]}),
+    ("jsonb", [1, "x", None, {"b": 2}], [1, "x", None, {"b": 2}]),
+    ("jsonb", (1, 2), [1, 2]),
+    ("jsonb", [], []),
+    ("jsonb", True, True),
+    ("jsonb", 5, 5),
+    ("jsonb", 1.5, 1.5),
+    ("jsonb", Decimal("1.5"), 1.5),
+    ("jsonb", '{"a": 1}', {"a": 1}),
+    ("jsonb", "no json", SinkError("invalid input syntax")),
+    ("jsonb", float("nan"), SinkError("invalid input syntax")),
+    ("jsonb", {"at": UTC_NOON}, SinkError("not JSON serializable")),
+    ("json", [1], [1]),
+    ("integer[]", [1, None, 3], [1, None, 3]),
+    ("jsonb[]", [{"a": 1}], [{"a": 1}]),
+    ("bytea", b"\0\xff", b"\0\xff"),
+    ("uuid", UUID(int=7), UUID(int=7)),
+    ("interval", timedelta(hours=30), timedelta(hours=30)),
+]
+
+
+@pytest.mark.parametrize("kind", ["transactional", "upsert"])
+@pytest.mark.parametrize(("type_", "value", "there"), FITS)
+def test_values_by_one_rule(db: Database, kind: str, type_: str, value: Any, there: Any) -> None:
+    db.run(f"CREATE TABLE v (id int PRIMARY KEY, v {type_})")
+    builder = db.builder("v").set_columns("id", "v")
+    sink = builder.build_transactional() if kind == "transactional" else builder.build_upsert("id")
+    if isinstance(there, SinkError):
+        with pytest.raises(SinkError, match=there.what) as error:
+            write(sink, [(1, None), (2, value)])
+        assert error.value.evidence["record"].startswith("(2, ")
+        return
+    made = write(sink, [(1, None), (2, value)])
+    commit(sink, 0, [made] if made else [])
+    assert db.rows("SELECT v FROM v ORDER BY id") == [(None,), (there,)]
+
+
+def test_a_key_that_is_null_is_refused(db: Database) -> None:
+    db.run("CREATE TABLE k (a int, b int, n int, UNIQUE (a, b))")
+    sink = db.builder("k").set_columns("a", "b", "n").build_upsert(["a", "b"])
+    with pytest.raises(SinkError, match="no value for b") as error:
+        write(sink, [(1, 1, 1), (1, None, 2)])
+    assert "(1, None, 2)" in error.value.evidence["record"]
+    write(sink, [(1, 1, None)])
+    assert db.rows("SELECT a, b, n FROM k") == [(1, 1, None)]
 
 
 # -- records and tables that do not fit ---------------------------------------------------------------
