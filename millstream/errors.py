@@ -24,6 +24,7 @@ MillstreamError
     │   ├── StateDamaged         STATE_DAMAGED            a file is missing, cut, changed or another one
     │   ├── StateMismatch        STATE_MISMATCH           a restore that does not fit the program
     │   ├── StateNotFound        STATE_NOT_FOUND          no checkpoint or savepoint there
+    │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or not to be trusted
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
     ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
     ├── JobLocked                JOB_LOCKED               another driver runs this job
@@ -54,6 +55,7 @@ __all__ = [
     "JobCancelled",
     "JobError",
     "JobLocked",
+    "KeyClassNotFound",
     "KeySelectorError",
     "MillstreamError",
     "MissingTimestamp",
@@ -250,6 +252,12 @@ class StateNotFound(StateError):
     """There is no checkpoint or savepoint to start from."""
 
     code = "STATE_NOT_FOUND"
+
+
+class KeyClassNotFound(StateError):
+    """A key of the state cannot be made again: its class is not there, or may not be used."""
+
+    code = "KEY_CLASS_NOT_FOUND"
 
 
 class NoCurrentKey(StateError):

@@ -31,6 +31,7 @@ from millstream.graph.operators import (
 from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.runtime.combining import combining
 from millstream.runtime.dependencies import Dependencies, stage
+from millstream.runtime.key_objects import classes_in
 from millstream.runtime.sources import SourceSpec
 from millstream.runtime.valve import InputEdge
 
@@ -140,6 +141,8 @@ class JobSpec:
     batch: bool = False
     # Rows come to a level in order.
     presorted: bool = False
+    # Classes of the program that cannot be imported, by name, for keys that come out of state.
+    classes: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,7 @@ class Job:
             inputs[edge.target_vertex] = max(
                 inputs.get(edge.target_vertex, 1), edge.input_index + 1
             )
+        classes: dict[str, type] = {}
         levels = tuple(
             LevelSpec(
                 tuple(
@@ -259,7 +263,7 @@ class Job:
                         v.parallelism,
                         inputs.get(v.id, 1),
                         isinstance(v.head.operator, SourceOp),
-                        _ship(v, self._out_edges(v)),
+                        _ship(v, self._out_edges(v), classes),
                         self._stamped(v),
                         () if self.batch else _input_edges(self.plan.in_edges(v)),
                     )
@@ -297,6 +301,7 @@ class Job:
             ask_generators=settings.watermark_interval > 0,
             share_panes=settings.share_panes,
             batch=self.batch,
+            classes=_ship_classes(classes),
         )
 
     def _out_edges(self, vertex: JobVertex) -> list[Edge]:
@@ -409,10 +414,14 @@ def _endless(name: str) -> UnsupportedOperation:
     )
 
 
-def _ship(vertex: JobVertex, edges: Sequence[Edge]) -> bytes:
+def _ship_classes(classes: dict[str, type]) -> bytes:
+    return bytes(cloudpickle.dumps(classes)) if classes else b""
+
+
+def _ship(vertex: JobVertex, edges: Sequence[Edge], classes: dict[str, type]) -> bytes:
     try:
-        nodes = [cloudpickle.dumps(node) for node in vertex.nodes]
-        parts = (vertex.id, nodes, vertex.inner, [cloudpickle.dumps(edge) for edge in edges])
+        nodes = [classes_in(node, classes) for node in vertex.nodes]
+        parts = (vertex.id, nodes, vertex.inner, [classes_in(edge, classes) for edge in edges])
         return bytes(cloudpickle.dumps(parts))
     except Exception as error:
         for node in vertex.nodes:

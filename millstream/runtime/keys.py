@@ -7,17 +7,20 @@ Strings and ints, the common keys, are their own canonical form; every other key
 
 from __future__ import annotations
 
+import io
 import pickle
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from zlib import crc32
 
-from millstream.common.types import Row, make_row
+from millstream.common.types import Row, RowKind, make_row
 from millstream.errors import KeySelectorError
 from millstream.runtime.codec import plain
+from millstream.runtime.key_objects import KNOWN, make, named, value_of
 from millstream.runtime.text import shorten
 
-__all__ = ["canonical", "key_group", "original_key", "subtask_of", "subtask_range"]
+__all__ = ["canonical", "check_key", "key_group", "original_key", "subtask_of", "subtask_range"]
 
 
 def canonical(key: Any) -> Any:
@@ -34,23 +37,34 @@ def canonical(key: Any) -> Any:
     return _canonical_bytes(key)
 
 
-def original_key(canon: Any) -> Any:
-    """The key that a canonical form stands for. Of a set, a dictionary or an object it is a description of it, equal
-    for equal keys. A key with a namespace, such as a window, is a pair of both.
+def original_key(canon: Any, *, trusted: bool = True) -> Any:
+    """The key that a canonical form stands for, of the type that the selector gave. A key with a namespace, such as a
+    window, is a pair of both. Classes of the program are made only if `trusted`.
 
+    >>> from datetime import date
     >>> (
     ...     original_key(canonical("a")),
     ...     original_key(canonical((1, "b"))),
-    ...     original_key(canonical(2.5)),
+    ...     original_key(canonical({date(2026, 1, 1)})),
     ... )
-    ('a', (1, 'b'), 2.5)
+    ('a', (1, 'b'), {datetime.date(2026, 1, 1)})
     """
-    if type(canon) is tuple:
-        return original_key(canon[0]), canon[1]
-    return pickle.loads(canon) if type(canon) is bytes else canon
+    kind = type(canon)
+    if kind is bytes:
+        # What came out of a file was checked there.
+        return pickle.loads(canon) if trusted else _Values(io.BytesIO(canon)).load()
+    return (original_key(canon[0], trusted=trusted), canon[1]) if kind is tuple else canon
 
 
-class _Part:
+def check_key(key: Any) -> None:
+    """Raise if the canonical form of a key refers to anything but parts of keys."""
+    if type(key) is tuple:
+        key = key[0]
+    if type(key) is bytes:
+        _Checked(io.BytesIO(key)).load()
+
+
+class _Described:
     """Stands for an object in the bytes of a key: what it is, by name, and what it is made of."""
 
     __slots__ = ("kind", "parts")
@@ -62,6 +76,64 @@ class _Part:
     def __reduce__(self) -> tuple[Any, ...]:
         return _Part, (self.kind, self.parts)
 
+
+def _Part(kind: str, parts: Any) -> Any:
+    """What a description stands for: reading the bytes of a key calls it, from the innermost part on. Its name is in
+    every checkpoint."""
+    return _value(kind, parts, pickle.loads, trusted=True)
+
+
+def _value(kind: str, parts: Any, read: Callable[[bytes], Any], *, trusted: bool) -> Any:
+    match kind:
+        case "set":
+            return set(map(read, parts))
+        case "frozenset":
+            return frozenset(map(read, parts))
+        case "dict":
+            return {read(key): read(value) for key, value in parts}
+        case "name":
+            return value_of(parts, trusted=trusted)
+        case _:
+            return make(parts, trusted=trusted)
+
+
+class _Checked(pickle.Unpickler):
+    """Reads the bytes of a key and makes no object of them."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (__name__, "_Part"):
+            return self.part
+        try:
+            return _PARTS[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"{module}.{name} in a key") from None
+
+    @classmethod
+    def read(cls, data: bytes) -> Any:
+        """What bytes within the key stand for."""
+        return cls(io.BytesIO(data)).load()
+
+    @classmethod
+    def part(cls, kind: str, parts: Any) -> Any:
+        """In place of `_Part`."""
+        if kind in ("set", "frozenset"):
+            for one in parts:
+                cls.read(one)
+        elif kind == "dict":
+            for pair in parts:
+                for one in pair:
+                    cls.read(one)
+
+
+class _Values(_Checked):
+    """Reads the bytes of a key of values only: nothing of a program's."""
+
+    @classmethod
+    def part(cls, kind: str, parts: Any) -> Any:
+        return _value(kind, parts, cls.read, trusted=False)
+
+
+_PARTS = {(one.__module__, one.__qualname__): one for one in (complex, make_row, RowKind)}
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, bytearray, complex, type(None)})
 _all_atomic = _ATOMIC.issuperset
@@ -95,17 +167,19 @@ def _normal(key: Any) -> Any:
     if kind is Row:
         return make_row(key._fields, [_normal(one) for one in key], key.get_row_kind())
     if kind is set or kind is frozenset:
-        return _Part(kind.__name__, sorted(plain(_normal(one)) for one in key))
+        return _Described(kind.__name__, sorted(plain(_normal(one)) for one in key))
     if kind is dict:
-        return _Part("dict", sorted((plain(_normal(k)), plain(_normal(v))) for k, v in key.items()))
+        return _Described(
+            "dict", sorted((plain(_normal(k)), plain(_normal(v))) for k, v in key.items())
+        )
     if isinstance(key, type | BuiltinFunctionType | FunctionType):
-        # A class of a function loses the first part of its qualified name on the way to a worker.
-        return _Part("name", f"{key.__module__}.{key.__qualname__.rpartition('<locals>.')[2]}")
+        return _noted(named(key), key)
     made = key.__reduce_ex__(4)
     if isinstance(made, str):
-        return _Part("name", f"{kind.__module__}.{made}")
+        # A function of Cython's says itself where it is from, its class does not.
+        return _noted(f"{getattr(key, '__module__', None) or kind.__module__}.{made}", key)
     function, arguments, state, items, pairs = (*made, None, None, None)[:5]
-    return _Part(
+    return _Described(
         "object",
         [
             _normal(function),
@@ -115,6 +189,11 @@ def _normal(key: Any) -> Any:
             None if pairs is None else _normal(dict(pairs)),
         ],
     )
+
+
+def _noted(name: str, thing: Any) -> _Described:
+    KNOWN[name] = thing
+    return _Described("name", name)
 
 
 def key_group(canon: Any, max_parallelism: int) -> int:

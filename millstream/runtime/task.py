@@ -44,6 +44,7 @@ from millstream.runtime.failure import explain, explain_call, explain_decoding, 
 from millstream.runtime.feedback import FeedbackReader
 from millstream.runtime.input import ordered
 from millstream.runtime.job import JobSpec, VertexSpec, store_name
+from millstream.runtime.key_objects import note_program
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.rows import BATCH_BYTES, REPORT, RowBatch
 from millstream.runtime.sources import SplitRange, SubtaskRanges
@@ -213,6 +214,7 @@ class LevelTask:
         self.epoch = epoch
         self.attempt = uuid.uuid4().hex[:16]
         self._key = (job.run_id, level, source, subtask)
+        note_program(job.run_id, job.classes)
         self._slot = slot_for(job, level, source, subtask)
         self._rows = self._slot.rows
         self._started = time.perf_counter()
