@@ -25,6 +25,7 @@ MillstreamError
     │   ├── StateMismatch        STATE_MISMATCH           a restore that does not fit the program
     │   ├── StateNotFound        STATE_NOT_FOUND          no checkpoint or savepoint there
     │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or not to be trusted
+    │   ├── StateNotSerializable STATE_NOT_SERIALIZABLE   a value that cannot be written, or not be read again
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
     ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
     ├── JobLocked                JOB_LOCKED               another driver runs this job
@@ -72,6 +73,7 @@ __all__ = [
     "StateError",
     "StateMismatch",
     "StateNotFound",
+    "StateNotSerializable",
     "TypeMismatchError",
     "UnsupportedOperation",
     "UserFunctionError",
@@ -258,6 +260,12 @@ class KeyClassNotFound(StateError):
     """A key of the state cannot be made again: its class is not there, or may not be used."""
 
     code = "KEY_CLASS_NOT_FOUND"
+
+
+class StateNotSerializable(StateError):
+    """A value of a state cannot be written, or could not be read again."""
+
+    code = "STATE_NOT_SERIALIZABLE"
 
 
 class NoCurrentKey(StateError):

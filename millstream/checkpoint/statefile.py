@@ -37,7 +37,15 @@ import msgspec
 
 from millstream.errors import StateDamaged
 
-__all__ = ["Header", "StateFile", "StateReader", "StateWriter", "TableInfo", "table_name"]
+__all__ = [
+    "Header",
+    "StateFile",
+    "StateReader",
+    "StateWriter",
+    "TableInfo",
+    "load_plain",
+    "table_name",
+]
 
 _FILE = struct.Struct("<4sHH")
 _BLOCK = struct.Struct("<II")
@@ -167,7 +175,7 @@ class StateReader:
             (table,) = _TABLE.unpack_from(body, 1)
             view = memoryview(body)[1 + _TABLE.size :]
             plain = tables[table].codec == "plain"
-            yield table, kind, _Plain(io.BytesIO(view)).load() if plain else pickle.loads(view)
+            yield table, kind, load_plain(view) if plain else pickle.loads(view)
 
     def _exactly(self, size: int, what: str) -> bytes:
         data = self._stream.read(size)
@@ -194,6 +202,15 @@ class _Plain(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} in a table of plain values")
+
+
+def load_plain(data: bytes | memoryview) -> Any:
+    """A pickle of nothing but plain values.
+
+    >>> load_plain(pickle.dumps([1, ("a", None)]))
+    [1, ('a', None)]
+    """
+    return _Plain(io.BytesIO(data)).load()
 
 
 def damaged(name: str, why: str) -> StateDamaged:

@@ -160,8 +160,11 @@ class RowTypeInfo(_FieldsTypeInfo):
         if isinstance(value, (tuple, list)):
             return make_row(names, self._convert_fields(value, value))
         if isinstance(value, dict):
-            fields = [value.get(name) for name in names]
-            return make_row(names, self._convert_fields(value, fields))
+            # One that is missing is None, as in PyFlink; one too many would be lost.
+            if not value.keys() <= set(names):
+                found = ", ".join(map(str, value))
+                raise misfit(value, repr(self), found=f"dict with the fields {found}")
+            return make_row(names, self._convert_fields(value, [value.get(name) for name in names]))
         raise misfit(value, repr(self))
 
     def _by_name(self, row: Row, row_names: tuple[str, ...]) -> list[Any]:
@@ -397,6 +400,10 @@ class MapTypeInfo(TypeInformation):
                 result[to_key(key)] = to_value(item)
             except TypeMismatchError as error:
                 raise nested_misfit(error, repr(self), f"[{key!r}]") from None
+            except TypeError:
+                raise misfit(value, repr(self), found="a key that cannot be hashed") from None
+        if len(result) != len(value):
+            raise misfit(value, repr(self), found="keys that become one")
         return result
 
     def _parts(self) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import datetime
 import math
 import struct
+import uuid
+import zoneinfo
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -161,8 +163,10 @@ def _to_big_int(value: Any) -> Any:
 
 
 def _to_big_dec(value: Any) -> Any:
-    if value is None or isinstance(value, Decimal):
+    if value is None or type(value) is Decimal:
         return value
+    if isinstance(value, Decimal):
+        return Decimal(value)
     number = plain(value)
     if isinstance(number, int):
         return Decimal(number)
@@ -173,29 +177,82 @@ def _to_big_dec(value: Any) -> Any:
 
 
 def _to_instant(value: Any) -> Any:
-    if value is None or isinstance(value, Instant):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, Instant):
+        # A copy, because it can be changed.
+        return Instant(value.seconds, value.nanos)
     raise misfit(value, "Instant")
 
 
 def _to_date(value: Any) -> Any:
-    if isinstance(value, datetime.datetime):
-        return value.date()
-    if value is None or isinstance(value, datetime.date):
+    if value is None or type(value) is datetime.date:
         return value
+    if isinstance(value, datetime.date):
+        return _made(datetime.date, value, "DateTypeInfo", value.year, value.month, value.day)
     raise misfit(value, "DateTypeInfo")
 
 
 def _to_time(value: Any) -> Any:
-    if value is None or isinstance(value, datetime.time):
+    if value is None or (type(value) is datetime.time and value.tzinfo is None):
         return value
+    if isinstance(value, datetime.time):
+        of_day = (value.hour, value.minute, value.second, value.microsecond)
+        zone = _zone(value, "TimeTypeInfo")
+        return _made(datetime.time, value, "TimeTypeInfo", *of_day, zone, fold=value.fold)
     raise misfit(value, "TimeTypeInfo")
 
 
 def _to_timestamp(value: Any) -> Any:
-    if value is None or isinstance(value, datetime.datetime):
+    if value is None or (type(value) is datetime.datetime and value.tzinfo is None):
         return value
+    if isinstance(value, datetime.datetime):
+        name = "TimestampTypeInfo"
+        if getattr(value, "nanosecond", 0):
+            raise misfit(value, name, found="parts of a microsecond")
+        date = (value.year, value.month, value.day)
+        of_day = (value.hour, value.minute, value.second, value.microsecond)
+        zone = _zone(value, name)
+        return _made(datetime.datetime, value, name, *date, *of_day, zone, fold=value.fold)
     raise misfit(value, "TimestampTypeInfo")
+
+
+def _made(cls: Any, value: Any, name: str, *parts: Any, **more: Any) -> Any:
+    """The plain value of a subclass's, which may be no value at all, as pandas' NaT."""
+    try:
+        return cls(*parts, **more)
+    except (TypeError, ValueError):
+        raise misfit(value, name) from None
+
+
+def _zone(value: Any, name: str) -> datetime.tzinfo | None:
+    """A zone that can be written down: by its offset or by its name. Others become the offset that they have then."""
+    zone: datetime.tzinfo | None = value.tzinfo
+    if zone is None or type(zone) is datetime.timezone:
+        return zone
+    if type(zone) is zoneinfo.ZoneInfo and zone.key is not None:
+        return zone
+    offset = value.utcoffset()
+    if offset is None:
+        raise misfit(value, name, found=f"a zone of {type(zone).__name__} without an offset")
+    return datetime.timezone(offset)
+
+
+def _to_duration(value: Any) -> Any:
+    if value is None or type(value) is datetime.timedelta:
+        return value
+    if isinstance(value, datetime.timedelta) and not getattr(value, "nanoseconds", 0):
+        parts = (value.days, value.seconds, value.microseconds)
+        return _made(datetime.timedelta, value, "Duration", *parts)
+    raise misfit(value, "Duration")
+
+
+def _to_uuid(value: Any) -> Any:
+    if value is None or type(value) is uuid.UUID:
+        return value
+    if isinstance(value, uuid.UUID):
+        return uuid.UUID(int=value.int)
+    raise misfit(value, "Uuid")
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -214,5 +271,7 @@ CONVERTERS: dict[str, Converter] = {
     "DateTypeInfo": _to_date,
     "TimeTypeInfo": _to_time,
     "TimestampTypeInfo": _to_timestamp,
+    "Duration": _to_duration,
+    "Uuid": _to_uuid,
 }
 """Each basic type's name, as its repr gives it, to the function that makes a value fit."""

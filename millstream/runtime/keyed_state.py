@@ -32,9 +32,10 @@ from millstream.runtime.state import (
     Table,
     isolate,
 )
-from millstream.runtime.state_codec import ValueCodec, codec_for
+from millstream.runtime.state_codec import ValueCodec, codec_for, entry_codec
 from millstream.runtime.store import StateStore
-from millstream.runtime.ttl import TtlListState, TtlMapState, TtlTable, TtlValueState
+from millstream.runtime.storing import Storing
+from millstream.runtime.ttl import TtlListState, TtlMapState, TtlTable, TtlValueState, list_element
 
 __all__ = ["NO_KEY", "KeyContext", "KeyedStates"]
 
@@ -112,27 +113,23 @@ class KeyedStates:
 
 
 def _codec(descriptor: StateDescriptor) -> ValueCodec:
-    codec = codec_for(descriptor.type_info)
-    if isinstance(descriptor, MapStateDescriptor) and descriptor.key_type_info is not None:
-        key = codec_for(descriptor.key_type_info)
-        if codec.name == "plain" and (key.name != "plain" or key.encode is not None):
-            # The keys stand beside the values, so both are plain or neither.
-            return ValueCodec("pickle", str(codec.schema), descriptor.type_info, None)
-    elif isinstance(descriptor, MapStateDescriptor) and codec.name == "plain":
-        return ValueCodec("pickle", str(codec.schema), descriptor.type_info, None)
-    return codec
+    if isinstance(descriptor, MapStateDescriptor):
+        return entry_codec(descriptor.key_type_info, descriptor.type_info)
+    return codec_for(descriptor.type_info)
 
 
 def _make(
     kind: str, keys: KeyContext, table: Table, descriptor: StateDescriptor, ttl: TtlTable | None
 ) -> Any:
+    storing = Storing(table.name, codec_for(descriptor.type_info))
     if kind == "list":
-        return (
-            _ListState(keys, table) if ttl is None else TtlListState(_ListState(keys, table), ttl)
-        )
-    if kind == "map":
-        return _MapState(keys, table) if ttl is None else TtlMapState(_MapState(keys, table), ttl)
-    plain = _ValueState(keys, table)
+        items = _ListState(keys, table, storing)
+        return items if ttl is None else TtlListState(items, ttl)
+    if isinstance(descriptor, MapStateDescriptor):
+        names = Storing(table.name, codec_for(descriptor.key_type_info), "map key")
+        entries = _MapState(keys, table, storing, names)
+        return entries if ttl is None else TtlMapState(entries, ttl)
+    plain = _ValueState(keys, table, storing)
     value: ValueState[Any] = plain if ttl is None else TtlValueState(plain, ttl)
     if isinstance(descriptor, ReducingStateDescriptor):
         return _ReducingState(value, descriptor)
@@ -153,14 +150,27 @@ def _no_key(table: Table) -> NoReturn:
 
 
 class _Keyed:
-    __slots__ = ("_changed", "_changes", "_keys", "_read", "_table")
+    __slots__ = (
+        "_changed",
+        "_changes",
+        "_high",
+        "_keys",
+        "_low",
+        "_read",
+        "_ready",
+        "_table",
+        "fit",
+    )
 
-    def __init__(self, keys: KeyContext, table: Table) -> None:
+    def __init__(self, keys: KeyContext, table: Table, storing: Storing) -> None:
         self._keys = keys
         self._table = table
         self._changes = table.changes
         self._changed = table.changes.get
         self._read = table.read
+        self.fit = storing.fit
+        self._ready = storing.ready
+        self._low, self._high = storing.low, storing.high
 
     def clear(self) -> None:
         canon = self._keys.canon
@@ -171,6 +181,23 @@ class _Keyed:
 
 class _ValueState(_Keyed, ValueState[Any]):
     __slots__ = ()
+
+    def kept(self) -> Any:
+        """The value as it is kept, or None."""
+        canon = self._keys.canon
+        if canon is NO_KEY:
+            _no_key(self._table)
+        value = self._changed(canon, MISSING)
+        if value is MISSING:
+            value = self._read(canon, MISSING)
+        return None if value is MISSING or value is DELETED else value
+
+    def keep(self, kept: Any) -> None:
+        """Keep what fits already and is nobody else's."""
+        canon = self._keys.canon
+        if canon is NO_KEY:
+            _no_key(self._table)
+        self._changes[canon] = kept
 
     def value(self) -> Any:
         canon = self._keys.canon
@@ -187,10 +214,13 @@ class _ValueState(_Keyed, ValueState[Any]):
         canon = self._keys.canon
         if canon is NO_KEY:
             _no_key(self._table)
+        kind = type(value)
         if value is None:
             self._changes[canon] = DELETED
+        elif kind in self._ready or (kind is int and self._low <= value <= self._high):
+            self._changes[canon] = value
         else:
-            self._changes[canon] = value if type(value) in ATOMIC else isolate(value)
+            self._changes[canon] = self.fit(value)
 
 
 class _ListState(_Keyed, ListState[Any]):
@@ -220,10 +250,14 @@ class _ListState(_Keyed, ListState[Any]):
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
+        fit = self.fit
+        self.keep_more([fit(list_element(one)) for one in values])
+
+    def keep_more(self, items: list[Any]) -> None:
+        """Add elements that fit already and are nobody else's."""
         canon = self._keys.canon
         if canon is NO_KEY:
             _no_key(self._table)
-        items = [isolate(_element(one)) for one in values]
         change = self._changed(canon)
         if change is None:
             self._changes[canon] = ListChange(items, replace=False)
@@ -233,33 +267,42 @@ class _ListState(_Keyed, ListState[Any]):
             change.items.extend(items)
 
     def update(self, values: Iterable[Any]) -> None:
+        fit = self.fit
+        self.keep([fit(list_element(one)) for one in values])
+
+    def keep(self, items: list[Any]) -> None:
+        """Put elements that fit already and are nobody else's in the place of all."""
         canon = self._keys.canon
         if canon is NO_KEY:
             _no_key(self._table)
-        items = [isolate(_element(one)) for one in values]
         self._changes[canon] = ListChange(items, replace=True) if items else DELETED
-
-
-def _element(value: Any) -> Any:
-    if value is None:
-        msg = "a list state cannot hold None"
-        raise InvalidArgument(
-            msg, hint="leave the element out, or use a value that stands for nothing"
-        )
-    return value
 
 
 class _MapState(_Keyed, MapState[Any, Any]):
     """An entry is kept as (map key, value) under the map key's canonical form."""
 
-    __slots__ = ()
+    __slots__ = ("_any_key", "_fit_key")
+
+    def __init__(self, keys: KeyContext, table: Table, storing: Storing, names: Storing) -> None:
+        super().__init__(keys, table, storing)
+        self._fit_key = names.fit
+        self._any_key = names.ready is ATOMIC
+
+    def name(self, key: Any) -> Any:
+        """What an entry is kept under."""
+        return canonical(key if self._any_key else self._fit_key(key))
+
+    def make(self, key: Any, value: Any) -> tuple[Any, tuple[Any, Any]]:
+        """What an entry is kept under, and the entry."""
+        fits = self._fit_key(key)
+        return canonical(fits), (fits, self.fit(value))
 
     def entry(self, key: Any) -> Any:
         """(key, value) as it is kept, or MISSING."""
         canon = self._keys.canon
         if canon is NO_KEY:
             _no_key(self._table)
-        name = canonical(key)
+        name = self.name(key)
         change = self._changed(canon)
         if change is not None:
             if change is DELETED:
@@ -305,14 +348,14 @@ class _MapState(_Keyed, MapState[Any, Any]):
         return self.entry(key) is not MISSING
 
     def put(self, key: Any, value: Any) -> None:
-        self.put_entry(canonical(key), (isolate(key), isolate(value)))
+        self.put_entry(*self.make(key, value))
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self.put_entry(canonical(key), DELETED)
+        self.put_entry(self.name(key), DELETED)
 
     def items(self) -> list[tuple[Any, Any]]:
         return [(isolate(key), isolate(value)) for key, value in self.entries()]

@@ -223,16 +223,9 @@ class Table(ABC):
         return None if decode is None else self._inside(decode)
 
     def _inside(self, convert: Convert) -> Convert:
-        """The conversion of a bare value, for the values that are kept: a map's have their key beside them, those
-        with time-to-live their time."""
-        inner = convert
-        if self.kind == "map":
-            bare = inner
-            inner = lambda entry: (entry[0], bare(entry[1]))  # noqa: E731
-        if self.ttl:
-            timeless = inner
-            inner = lambda pair: (timeless(pair[0]), pair[1])  # noqa: E731
-        return inner
+        """The conversion of a bare value, for the values that are kept: those with time-to-live have their time
+        beside them."""
+        return (lambda pair: (convert(pair[0]), pair[1])) if self.ttl else convert
 
 
 class HashTable(Table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from millstream.checkpoint.statefile import (
 from millstream.checkpoint.storage import Storage
 from millstream.runtime.codec import dumps
 from millstream.runtime.state_backend import Parts
+from millstream.runtime.storing import which_entry
 
 __all__ = ["extend_chain", "needs_folding", "open_file", "read_file", "store_folder", "write_file"]
 
@@ -43,9 +45,12 @@ def write_file(
         writer = StateWriter(stream, header, dumps)
         if states is not None:
             writer.operator_state(states)
-        for place, (_, blocks) in enumerate(parts):
+        for place, (info, blocks) in enumerate(parts):
             for kind, entries in blocks:
-                writer.entries(place, kind, entries)
+                try:
+                    writer.entries(place, kind, entries)
+                except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+                    raise which_entry(info.name, entries, error) from error
         writer.end()
     return writer.size
 

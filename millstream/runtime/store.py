@@ -114,7 +114,7 @@ class StateStore:
         """A table that nobody has asked for. There are several of a name if its parts were written differently."""
         return [(key, table) for key, table in self.tables.items() if table.name == name]
 
-    def _unclaimed(self, info: TableInfo) -> Table:
+    def table_of(self, info: TableInfo) -> Table:
         """Where to put the values of a table that nobody has asked for."""
         for _, table in self._of_name(info.name):
             if table.found in (None, info) or self._backend.lazy:
@@ -175,7 +175,7 @@ class StateStore:
                 break
         for info in self._backend.found():
             if info.name not in self.tables and info.name.rpartition("/")[0] in self.operators:
-                self._unclaimed(info)
+                self.table_of(info)
         if self._backend.lazy:
             for table in self.tables.values():
                 for info in self._backend.infos(table.name):
@@ -332,7 +332,7 @@ class StateStore:
                 continue
             if keep is self._keep_none or info.name.rpartition("/")[0] not in self.operators:
                 continue
-            table = self._unclaimed(info)
+            table = self.table_of(info)
             self._backend.source(table, info)
             decode = self._decoder(table, info)
             if not everything:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from millstream.common.state import ListState, MapState, StateTtlConfig, ValueState
+from millstream.errors import InvalidArgument
 from millstream.runtime import clock
-from millstream.runtime.keys import canonical
 from millstream.runtime.state import DELETED, MISSING, ListChange, MapChange, Table, isolate
 
-__all__ = ["TtlListState", "TtlMapState", "TtlTable", "TtlValueState", "now"]
+__all__ = ["TtlListState", "TtlMapState", "TtlTable", "TtlValueState", "list_element", "now"]
 
 # Keys are looked at this many times the configured number per epoch, which stands for Flink's "per access".
 _PER_EPOCH = 100
@@ -90,18 +90,21 @@ class TtlValueState(ValueState[Any]):
         self._rules = rules
 
     def value(self) -> Any:
-        pair = self._state.value()
+        pair = self._state.kept()
         if pair is None:
             return None
         if self._rules.expired(pair):
             self._state.clear()
-            return None if self._rules.hide else pair[0]
+            return None if self._rules.hide else isolate(pair[0])
         if self._rules.on_read:
-            self._state.update((pair[0], now()))
-        return pair[0]
+            self._state.keep((pair[0], now()))
+        return isolate(pair[0])
 
     def update(self, value: Any) -> None:
-        self._state.update(None if value is None else (value, now()))
+        if value is None:
+            self._state.clear()
+        else:
+            self._state.keep((self._state.fit(value), now()))
 
     def clear(self) -> None:
         self._state.clear()
@@ -117,14 +120,14 @@ class TtlListState(ListState[Any]):
         self._rules = rules
 
     def get(self) -> list[Any]:
-        pairs = self._state.get()
+        pairs = self._state.raw()
         left = [pair for pair in pairs if not self._rules.expired(pair)]
         if self._rules.on_read and left:
             at = now()
-            self._state.update([(value, at) for value, _ in left])
+            self._state.keep([(value, at) for value, _ in left])
         elif len(left) < len(pairs):
-            self._state.update(left)
-        return [value for value, _ in (left if self._rules.hide else pairs)]
+            self._state.keep(left)
+        return [isolate(value) for value, _ in (left if self._rules.hide else pairs)]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
@@ -133,20 +136,27 @@ class TtlListState(ListState[Any]):
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        at = now()
-        self._state.add_all([_timed(value, at) for value in values])
+        self._state.keep_more(self._timed(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        at = now()
-        self._state.update([_timed(value, at) for value in values])
+        self._state.keep(self._timed(values))
+
+    def _timed(self, values: Iterable[Any]) -> list[Any]:
+        at, fit = now(), self._state.fit
+        return [(fit(list_element(value)), at) for value in values]
 
     def clear(self) -> None:
         self._state.clear()
 
 
-def _timed(value: Any, at: int) -> Any:
-    # None stays None, so that the list can refuse it.
-    return None if value is None else (value, at)
+def list_element(value: Any) -> Any:
+    """An element that a list state may hold."""
+    if value is None:
+        msg = "a list state cannot hold None"
+        raise InvalidArgument(
+            msg, hint="leave the element out, or use a value that stands for nothing"
+        )
+    return value
 
 
 class TtlMapState(MapState[Any, Any]):
@@ -166,7 +176,7 @@ class TtlMapState(MapState[Any, Any]):
             self._state.remove(key)
             return MISSING if self._rules.hide else found
         if self._rules.on_read:
-            self._state.put_entry(canonical(key), (found[0], now()))
+            self._state.put_entry(self._state.name(key), (found[0], now()))
         return found
 
     def get(self, key: Any) -> Any:
@@ -177,7 +187,8 @@ class TtlMapState(MapState[Any, Any]):
         return self._find(key) is not MISSING
 
     def put(self, key: Any, value: Any) -> None:
-        self._state.put_entry(canonical(key), ((isolate(key), isolate(value)), now()))
+        name, entry = self._state.make(key, value)
+        self._state.put_entry(name, (entry, now()))
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -194,7 +205,7 @@ class TtlMapState(MapState[Any, Any]):
                 if self._rules.hide:
                     continue
             elif self._rules.on_read:
-                self._state.put_entry(canonical(entry[0]), (entry, now()))
+                self._state.put_entry(self._state.name(entry[0]), (entry, now()))
             result.append((isolate(entry[0]), isolate(entry[1])))
         return result
 

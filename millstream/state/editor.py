@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -9,21 +10,27 @@ from typing import Any
 import msgspec
 
 from millstream.checkpoint.manifest import METADATA, StoreState, encode_manifest
-from millstream.checkpoint.statefile import table_name
-from millstream.checkpoint.storage import open_storage, stable
-from millstream.errors import StateNotFound, UnsupportedOperation
+from millstream.checkpoint.statefile import load_plain, table_name
+from millstream.checkpoint.storage import open_storage, shown, stable
+from millstream.errors import InvalidArgument, StateNotFound, UnsupportedOperation
+from millstream.runtime import clock
+from millstream.runtime.codec import dumps
 from millstream.runtime.keys import canonical, key_group, original_key, subtask_of
-from millstream.runtime.state import DELETED, Table
-from millstream.runtime.state_codec import readable, writable
+from millstream.runtime.state import DELETED, Table, isolate
+from millstream.runtime.state_codec import codec_of_file, readable
 from millstream.runtime.store import StateStore
 from millstream.runtime.store_files import load_store, write_full
+from millstream.runtime.storing import Storing, not_serializable
+from millstream.runtime.text import shorten
 from millstream.state.reader import SavepointReader
 
 __all__ = ["SavepointEditor", "edit"]
 
 
 class SavepointEditor:
-    """Collects changes to keyed value state (value, reducing, aggregating) and writes them as a new savepoint."""
+    """Collects changes to keyed value state (value, reducing, aggregating, and what `reduce` and `sum` keep) and writes
+    them as a new savepoint. A value is made to fit the state's declared type as it is when a job puts it, or refused;
+    of a dataclass it is a dictionary by field."""
 
     def __init__(self, path: str) -> None:
         self._reader = SavepointReader(path)
@@ -34,53 +41,99 @@ class SavepointEditor:
             self._loaded[name] = load_store(self._reader.storage, store)
         return self._loaded[name]
 
-    def _table(self, store: StateStore, uid: str, state: str) -> Table | None:
+    def _stores(self, uid: str, state: str) -> list[tuple[StoreState, StateStore, list[Table]]]:
+        """The stores of an operator with the tables of a state: several if its parts were written differently."""
         described = self._reader.describe(uid, state)
-        table = store.tables.get(table_name(uid, state))
-        if str(described["kind"]).startswith("operator") or (
-            table is not None and table.shape != "value"
-        ):
-            msg = f"'{state}' is {described['kind']} state, which cannot be edited"
-            raise UnsupportedOperation(
-                msg, hint="value, reducing and aggregating state can; read() works for every kind"
-            )
-        return table
+        name = table_name(uid, state)
+        found = []
+        for store_name, version in self._reader.stores_of(uid).items():
+            store = self._store(store_name, version)
+            found.append((version, store, [t for t in store.tables.values() if t.name == name]))
+        tables = [table for _, _, of_store in found for table in of_store]
+        kind, own = str(described["kind"]), state.startswith("#")
+        if kind in _VALUES and not own and not any(map(_of_windows, tables)):
+            return found
+        what = "the operator's own" if own else f"{kind} state"
+        if kind in _VALUES and not own:
+            what = "kept by window"
+        raise UnsupportedOperation(
+            f"'{state}' is {what}, which cannot be edited",
+            operator=uid,
+            hint="value, reducing and aggregating state of a key can; read() works for every kind",
+        )
 
     def update(self, uid: str, state: str, function: Callable[[Any, Any], Any]) -> int:
         """Replace each value by ``function(key, value)``; None removes the key. The number of values changed."""
         changed = 0
-        for name, store in self._reader.stores_of(uid).items():
-            table = self._table(self._store(name, store), uid, state)
-            if table is None:
-                continue
-            decode, encode = readable(table.info), writable(table.info)
-            for canon in list(table.keys()):
-                before = table.changes.get(canon, None) or table.read(canon, None)
-                value = decode(before)
-                after = function(original_key(canon), value)
-                if after != value or type(after) is not type(value):
-                    table.changes[canon] = DELETED if after is None else encode(after, before)
-                    changed += 1
-            table.fold()
+        for _, _, tables in self._stores(uid, state):
+            for table in tables:
+                changed += self._update(table, function)
         return changed
 
-    def put(self, uid: str, state: str, key: Any, value: Any) -> None:
-        """Set the value of one key; None removes it."""
-        canon = canonical(key)
-        for name, store in self._reader.stores_of(uid).items():
-            group = key_group(canon, store.max_parallelism)
-            if subtask_of(group, store.parallelism, store.max_parallelism) != store.subtask:
+    def _update(self, table: Table, function: Callable[[Any, Any], Any]) -> int:
+        decode, encode = readable(table.info), _encoder(table)
+        changes: dict[Any, Any] = {}
+        for canon in list(table.keys()):
+            kept = table.read(canon, None)
+            bare, at = kept if table.ttl else (kept, None)
+            # The function may change what it is given.
+            after = function(original_key(canon), decode(isolate(bare)))
+            if after is None:
+                changes[canon] = DELETED
                 continue
-            table = self._table(self._store(name, store), uid, state)
-            if table is None:
-                break
-            encode = writable(table.info)
-            before = table.read(canon, None)
-            table.changes[canon] = DELETED if value is None else encode(value, before)
-            table.fold()
-            return
-        msg = f"the subtask that the key belongs to has no state '{state}' yet"
-        raise StateNotFound(msg, key=repr(key), hint="start the job once with the key, then edit")
+            plain = encode(after)
+            if dumps(plain) != dumps(bare):
+                changes[canon] = (plain, at) if table.ttl else plain
+        table.changes.update(changes)
+        table.fold()
+        return len(changes)
+
+    def put(
+        self, uid: str, state: str, key: Any, value: Any, *, new_key_type: bool = False
+    ) -> None:
+        """Set the value of one key; None removes it. A key of another type than all that are there is refused, because
+        the job would hardly find it, unless `new_key_type` says that it is meant."""
+        canon = canonical(key)
+        stores = self._stores(uid, state)
+        if not new_key_type:
+            self._check_key(stores, uid, state, key, canon)
+        infos = [table.info for _, _, tables in stores for table in tables]
+        for version, store, tables in stores:
+            group = key_group(canon, version.max_parallelism)
+            if subtask_of(group, version.parallelism, version.max_parallelism) != version.subtask:
+                continue
+            if not tables and infos:
+                tables = [store.table_of(infos[0])]
+            for table in tables:
+                table.changes[canon] = DELETED
+            if tables and value is not None:
+                plain = _encoder(tables[0])(value)
+                tables[0].changes[canon] = (plain, clock.now()) if tables[0].ttl else plain
+            for table in tables:
+                table.fold()
+            if tables:
+                return
+        msg = f"no key has state '{state}' yet, so it is not known how its values are written"
+        raise StateNotFound(
+            msg, operator=uid, key=shorten(key), hint="start the job once with a key, then edit"
+        )
+
+    def _check_key(self, stores: Any, uid: str, state: str, key: Any, canon: Any) -> None:
+        kinds: set[type] = set()
+        for table in (table for _, _, tables in stores for table in tables):
+            for one in table.keys():  # noqa: SIM118 - a table is no dictionary
+                if one == canon:
+                    return
+                kinds.add(type(original_key(one)))
+        if kinds and type(original_key(canon)) not in kinds:
+            raise InvalidArgument(
+                f"the keys of '{state}' are of another type",
+                operator=uid,
+                key=shorten(key),
+                found=type(key).__name__,
+                wanted=", ".join(sorted(kind.__name__ for kind in kinds)),
+                hint="give the key as the job's key selector gives it; new_key_type=True if it is meant",
+            )
 
     def remove(self, uid: str, state: str, key: Any) -> None:
         """Forget one key."""
@@ -89,6 +142,9 @@ class SavepointEditor:
     def write(self, path: str) -> str:
         """Write the changed savepoint to a new path, which is returned in its absolute form."""
         reader, target = self._reader, open_storage(path)
+        if target.list(""):
+            msg = "there is something at the path already: a savepoint is written to a new one"
+            raise InvalidArgument(msg, path=shown(path), hint="give a path that does not exist yet")
         stores = {}
         for name, store in reader.manifest.stores.items():
             loaded = self._loaded.get(name)
@@ -108,6 +164,32 @@ class SavepointEditor:
         saved = msgspec.structs.replace(reader.manifest, stores=stores, savepoint=True)
         target.publish(METADATA, encode_manifest(saved))
         return stable(path)
+
+
+_VALUES = ("value", "reducing", "aggregating")
+
+
+def _of_windows(table: Table) -> bool:
+    """True if values belong to a part of a key, such as a window, so that the key alone does not say which is meant."""
+    return table.kind == "pane" or any(type(canon) is tuple for canon in table.keys())  # noqa: SIM118
+
+
+def _encoder(table: Table) -> Callable[[Any], Any]:
+    """What makes a value fit and then plain, as a job's state does when it is put and written."""
+    codec = codec_of_file(table.info)
+    storing, encode = Storing(table.name, codec), codec.encode
+    checked = load_plain if table.info.codec == "plain" else pickle.loads
+
+    def plain(value: Any) -> Any:
+        fits = storing.fit(value)
+        made = fits if encode is None else encode(fits)
+        try:
+            checked(dumps(made))
+        except Exception as error:
+            raise not_serializable(table.name, value, error) from error
+        return made
+
+    return plain
 
 
 def edit(path: str) -> SavepointEditor:

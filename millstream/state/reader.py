@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -73,7 +73,8 @@ def rows_of(storage: Storage, store: StoreState, uid: str, state: str) -> Iterat
     table = loaded.tables.get(name)
     if table is None:
         return
-    decode = readable(table.info)
+    show = readable(table.info)
+    decode = _timeless(show) if table.ttl else show
     for kind, entries in table.full():
         for key, value in entries:
             shown_key = original_key(key)
@@ -86,6 +87,10 @@ def rows_of(storage: Storage, store: StoreState, uid: str, state: str) -> Iterat
                     yield shown_key, decode(one)
             else:
                 yield shown_key, decode(value)
+
+
+def _timeless(show: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda kept: show(kept[0])
 
 
 def open_savepoint(path: str) -> SavepointReader:
