@@ -13,6 +13,7 @@ A job without a checkpoint directory has a temporary folder that goes with it.
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -159,9 +160,13 @@ class JobFolder:
             manifest = _left_alone(manifest)
         manifest = self._fitting(manifest, layout, shown(path))
         epoch = max([manifest.epoch, *epochs]) + 1
-        begin = restored_manifest(manifest, layout, epoch=epoch, root=storage.root)
-        begin = msgspec.structs.replace(begin, restored_from=stable(path))
-        if storage.root != self.storage.root:
+        # Files of the job's own folder are kept for as long as a checkpoint names them, others are not.
+        own = _place(storage.root) == _place(self.storage.root)
+        root = "" if own else storage.root
+        begin = restored_manifest(manifest, layout, epoch=epoch, root=root)
+        # What the engine remembers belongs to the run that was saved.
+        begin = msgspec.structs.replace(begin, restored_from=stable(path), extra={})
+        if not own:
             # Read once and gone: not worth a reference into somebody else's folder.
             for fed_back in begin.feedback.values():
                 for file in fed_back:
@@ -350,6 +355,12 @@ class JobFolder:
             self.lease.release()
         if self.durable and finished:
             self.storage.delete(_FINISHED)
+
+
+def _place(root: str) -> str:
+    """Where a storage is, by whatever name it was opened."""
+    path = stable(root).rstrip("/")
+    return os.path.realpath(path) if os.path.isabs(path) else path
 
 
 def _same(one: Manifest, other: Manifest) -> bool:

@@ -148,6 +148,13 @@ class StateStore:
     # -- opening a version ------------------------------------------------------------------------------
 
     @property
+    def inherits(self) -> bool:
+        """True if all that the store has is what its parents hold. It then writes a full file, if only to say that it
+        has nothing: the files of another folder, or of an older checkpoint, may go."""
+        version = self._version
+        return version is not None and bool(version.parents) and not version.chain
+
+    @property
     def in_use(self) -> bool:
         """True if there is anything to keep."""
         return bool(self.tables) or self.operator_state.in_use
@@ -358,7 +365,7 @@ class StateStore:
 
     def _snapshot(self, epoch: int, attempt: str) -> StateFile | None:
         version = self._version
-        relayout = version is not None and bool(version.parents) and not version.chain
+        relayout = self.inherits
         operator_state = self.operator_state.changed()
         tables = list(self.tables.values())
         if not (relayout or operator_state or any(table.changes for table in tables)):

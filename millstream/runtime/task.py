@@ -638,7 +638,7 @@ class LevelTask:
         registered: dict[str, dict[str, dict[str, Any]]],
     ) -> None:
         self._snapshot_functions(chain)
-        if chain.store.in_use:
+        if chain.store.in_use or chain.store.inherits:
             reached("before state flush")
             stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
             reached("after state flush")

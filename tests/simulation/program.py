@@ -1,4 +1,5 @@
-"""The checker job: unique ids, keyed counters with three kinds of state, operator state, a side output, three sinks.
+"""The checker job: unique ids, keyed counters with three kinds of state, operator state, a side output, five sinks, and
+records for the driver. There are several programs of it, as somebody would change it.
 
 Functions, sources and sinks are shipped to the tasks as in a real job; what they have to do with the outside goes
 through `outside`, the world of the run at hand.
@@ -7,14 +8,17 @@ through `outside`, the world of the run at hand.
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any
 
 from millstream.common.configuration import Configuration
 from millstream.common.output_tag import OutputTag
+from millstream.common.serialization import Encoder
 from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter
 from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors.bucket_assigner import BucketAssigner
+from millstream.connectors.file_commit import FileCommitter
+from millstream.connectors.file_sink import FileSink
 from millstream.datastream import (
     CheckpointedFunction,
     KeyedProcessFunction,
@@ -26,12 +30,17 @@ from millstream.datastream.state import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from millstream.graph.operators import CollectOp
 from millstream.runtime.job import Job
 
 KEYS = 5
+# What becomes of the sink without a uid.
+VARIANTS = ("as it was", "operator added", "renamed", "removed")
 SIDE = OutputTag("side")
 
 outside: Any = None
+# Where worlds have their real files.
+scratch = ""
 
 
 def enter(world: Any) -> None:
@@ -125,20 +134,21 @@ class Tally(KeyedProcessFunction):
 class Outgoing(Sink):
     """A sink into the world's outside system of that name."""
 
-    def __init__(self, system: str, guarantee: DeliveryGuarantee) -> None:
+    def __init__(self, system: str, guarantee: DeliveryGuarantee, *, audited: bool) -> None:
         self.system = system
         self.guarantee = guarantee
+        self.audited = audited
 
     def create_writer(self, context):
-        return _Writer(self.system, context)
+        return _Writer(self, context)
 
     def create_committer(self):
         return _Committer(self.system)
 
 
 class _Writer(SinkWriter):
-    def __init__(self, system, context):
-        self._system = system
+    def __init__(self, sink, context):
+        self._sink = sink
         self._context = context
         self._records = []
 
@@ -148,10 +158,11 @@ class _Writer(SinkWriter):
     def prepare_commit(self):
         if not self._records:
             return None
-        context = self._context
         outside.point("prepare")
-        name = outside.prepare(self._system, context, self._records)
-        return json.dumps([context.job_id, context.epoch, name]).encode()
+        sink = self._sink
+        return outside.prepare(
+            sink.system, self._context, self._records, audited=sink.audited
+        ).encode()
 
     def abort(self):
         return
@@ -162,12 +173,45 @@ class _Committer(Committer):
         self._system = system
 
     def commit(self, epoch, committables):
-        made = [json.loads(one) for one in committables]
-        outside.commit(self._system, epoch, [(job, at, name) for job, at, name in made])
+        outside.commit(self._system, self.job_id, epoch, [one.decode() for one in committables])
+
+
+class Folder(FileSink):
+    """The file sink, into the folder of the world at hand."""
+
+    def __init__(self) -> None:
+        builder = FileSink.for_row_format("/", Encoder.simple_string_encoder())
+        made = builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
+        for name in ("encoder", "assigner", "policy", "config"):
+            setattr(self, name, getattr(made, name))
+
+    path = property(lambda self: outside.files)
+    mark = property(lambda self: outside.mark)
+
+    def create_committer(self):
+        return _FolderCommitter(self.path, self.mark)
+
+
+class _FolderCommitter(FileCommitter):
+    def _commit(self, epoch, committables):
+        outside.before_commit()
+        gone = super()._commit(epoch, committables)
+        if committables:
+            outside.after_commit()
+        return gone
+
+    def close(self):
+        # The machine of a driver that is gone removes nothing.
+        if not outside.disk.crashed:
+            super().close()
+
+
+def collected(records: list) -> None:
+    outside.collect(records)
 
 
 @functools.cache
-def checker_job(parallelism: int, keyed_parallelism: int) -> Job:
+def checker_job(parallelism: int, keyed_parallelism: int, variant: str = VARIANTS[0]) -> Job:
     """The job; its settings are replaced for each run."""
     configuration = Configuration()
     configuration.set_string("execution.target", "in-process")
@@ -178,13 +222,25 @@ def checker_job(parallelism: int, keyed_parallelism: int) -> Job:
     counted = ids.map(Counting()).uid("counting")
     tally = counted.key_by(key_of).process(Tally()).uid("tally")
     tally.set_parallelism(keyed_parallelism)
-    _sink(tally, "transactions", DeliveryGuarantee.EXACTLY_ONCE, keyed_parallelism)
-    _sink(tally, "upserts", DeliveryGuarantee.EFFECTIVELY_ONCE, keyed_parallelism)
+    once, audited = DeliveryGuarantee.EXACTLY_ONCE, variant != "removed"
+
+    def sink(stream, sink, uid):
+        made = stream.sink_to(sink)
+        made.set_parallelism(keyed_parallelism)
+        if uid is not None:
+            made.uid(uid)
+
+    sink(tally, Outgoing("transactions", once, audited=audited), "transactions")
+    upserts = Outgoing("upserts", DeliveryGuarantee.EFFECTIVELY_ONCE, audited=False)
+    sink(tally, upserts, "upserts")
     side = tally.get_side_output(SIDE)
-    _sink(side, "ledger", DeliveryGuarantee.EXACTLY_ONCE, keyed_parallelism)
+    sink(side, Outgoing("ledger", once, audited=False), "ledger")
+    sink(tally, Folder(), "files")
+    if audited:
+        before = tally
+        if variant == "operator added":
+            before = tally.map(lambda one: one).set_parallelism(keyed_parallelism)
+        audit = Outgoing("audit", once, audited=False)
+        sink(before, audit, "audit" if variant == "renamed" else None)
+    tally._sink("collected", CollectOp(collected), like_input=True)
     return env._take_job("checker")
-
-
-def _sink(stream, system, guarantee, parallelism):
-    sink = stream.sink_to(Outgoing(system, guarantee)).uid(system)
-    sink.set_parallelism(parallelism)

@@ -11,11 +11,15 @@ import pytest
 
 from millstream.checkpoint import coordinator as c
 from millstream.checkpoint import manifest as manifests
+from millstream.checkpoint import pending, restore
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.runtime import epochs
+from millstream.connectors.file_commit import FileCommitter
+from millstream.runtime import epochs, job_folder
+from millstream.runtime.epochs import EpochDriver
 from millstream.runtime.job_folder import JobFolder
 from millstream.runtime.planner import EpochPlanner
 from millstream.runtime.store import StateStore
+from millstream.state import editor
 from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
 from tests.simulation.world import RATES, Violation, run_seed, simulated
 
@@ -134,7 +138,91 @@ def trusts_any_fold(original):
     return size
 
 
+def drops_what_is_left(original):
+    def left(self, manifest):
+        return manifests.msgspec.structs.replace(original(self, manifest), committables={})
+
+    return left
+
+
+def counts_no_output(original):
+    return lambda manifest, layout, where: None
+
+
+def numbers_anew(original):
+    return property(lambda self: manifests.Origin(self.job_id, self.epoch))
+
+
+def forgets_whose(original):
+    return property(
+        lambda self: manifests.Origin(self.job_id, self.origin.epoch if self.origin else self.epoch)
+    )
+
+
+def insists_on_files(original):
+    return lambda self, epoch, committables: self.commit(epoch, committables)
+
+
+def begins_with_no_rows(original):
+    def begin(self):
+        self._rows.clear()
+        return original(self)
+
+    return begin
+
+
+def commits_what_is_not_claimed(original):
+    return lambda manifest: manifest
+
+
+def trusts_any_successor(original):
+    def is_committed(storage, manifest):
+        following = manifests.manifest_name(manifest.epoch + 1)
+        return not manifest.savepoint and storage.exists(following)
+
+    return is_committed
+
+
+def marks_too_early(original):
+    def commit(self, command):
+        self.folder.committed(self._coordinator.committing, write=command.again)
+        original(self, command)
+
+    return commit
+
+
+def writes_no_empty_file(original):
+    return property(lambda self: original.fget(self) and self.in_use)
+
+
+def edits_output_away(original):
+    def encode(manifest):
+        return original(manifests.msgspec.structs.replace(manifest, committables={}))
+
+    return encode
+
+
+def restores_no_output(original):
+    def restored(manifest, layout, *, root="", **options):
+        made = original(manifest, layout, root=root, **options)
+        return manifests.msgspec.structs.replace(made, committables={}) if root else made
+
+    return restored
+
+
 MUTANTS = [
+    (JobFolder, "_left_to_commit", drops_what_is_left),
+    (restore, "_check_sinks", counts_no_output),
+    (manifests.Manifest, "made", numbers_anew),
+    (manifests.Manifest, "made", forgets_whose),
+    (FileCommitter, "commit_again", insists_on_files),
+    (EpochDriver, "begin", begins_with_no_rows),
+    (EpochDriver, "_commit", marks_too_early),
+    (job_folder, "_left_alone", commits_what_is_not_claimed),
+    (job_folder, "restored_manifest", restores_no_output),
+    (pending, "_is_committed", trusts_any_successor),
+    (editor, "encode_manifest", edits_output_away),
+    (StateStore, "inherits", writes_no_empty_file),
     (Coordinator, "__init__", commits_first),
     (Coordinator, "_resume", resumes_without_commit),
     (Coordinator, "_clean_up", removes_too_much),

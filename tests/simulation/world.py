@@ -13,6 +13,7 @@ import functools
 import logging
 import os
 import random
+import tempfile
 import threading
 import types
 from collections import Counter
@@ -20,10 +21,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from millstream.checkpoint import lease, savepoint, storage
+from millstream.checkpoint import coordinator, lease, savepoint, storage
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.common.restart_strategy import RestartStrategies
-from millstream.errors import JobLocked, MillstreamError, SinkError
+from millstream.connectors import file_sink
+from millstream.errors import JobLocked, MillstreamError, SinkError, StateMismatch
 from millstream.runtime import code, epochs, job, job_folder, savepoints, store, task
 from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import JobSettings
@@ -34,20 +36,14 @@ from millstream.runtime.rows import RowBatch
 from millstream.runtime.run import JobRun
 from millstream.runtime.store import StateStore, fold_chain
 from millstream.runtime.task import LevelTask
+from millstream.state import edit, editor
 from tests.simulation import program
 from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
+from tests.simulation.outlets import Outlets, Violation
 
 ATTEMPTS = 4
 # True: in every third seed the program asks for its keyed state with the first record, not in open().
 LATE_STATE = os.environ.get("MILLSTREAM_LATE_STATE", "1") == "1"
-
-
-class Violation(AssertionError):
-    """The oracle says no; the world remembers, for what raises inside a sink is taken for the sink's failure."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        program.outside.broken = program.outside.broken or self
 
 
 class TaskFault(Exception):
@@ -72,9 +68,17 @@ RATES = {
     "reply lost": 0.05,
     "crash after commit": 0.02,
     "driver pauses": 0.012,
+    "driver dies before the commit": 0.15,
+    "consumer fails": 0.03,
     "savepoint": 0.08,
     "stop with savepoint": 0.03,
     "rescale": 0.5,
+    "files taken": 0.2,
+    "start by path": 0.3,
+    "checkpoint edited": 0.3,
+    "program changed": 0.2,
+    "second job": 0.2,
+    "what was started from removed": 0.3,
 }
 
 
@@ -194,10 +198,18 @@ class SimRun(JobRun):
                 world.note("fold lost", name)
 
 
-class World:
+class World(Outlets):
     """The outside of one run."""
 
-    def __init__(self, seed: int, *, origin: World | None = None, path: str | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        origin: World | None = None,
+        path: str | None = None,
+        claim_mode: str | None = None,
+    ) -> None:
+        super().__init__(f"{program.scratch}/{seed}")
         self.seed = seed
         self.random = rng = random.Random(seed)
         self._ids = random.Random(-seed - 1)
@@ -206,10 +218,6 @@ class World:
         self.workers: list[dict] = [{} for _ in range(rng.randint(2, 3))]
         self.zombies: list[Zombie] = []
         self.background: list[Any] = []
-        self.prepared: dict[str, list] = {}
-        self.transactions: dict[str, list] = {}
-        self.ledger: dict[tuple[str, int], dict[str, list]] = {}
-        self.upserts: dict[str, int] = {}
         self.depth = 0
         self.halt_in: int | None = None
         self.crash_in: int | None = None
@@ -225,6 +233,11 @@ class World:
         self.path = path
         self.parallelism = rng.randint(1, 3), rng.randint(1, 3)
         self.jobs = 0
+        self.visits = 0
+        self.variant = program.VARIANTS[0]
+        self.claim_mode = claim_mode
+        # What jobs were started from by path, and is not needed once they run.
+        self.left: list[str] = []
         # Keyed state that is asked for with the first record: a subtask without one has nothing to keep.
         self.lazy = LATE_STATE and seed % 3 == 0 if origin is None else origin.lazy
         if origin is None:
@@ -281,34 +294,6 @@ class World:
             case "zombie":
                 assert attempt.zombie is not None
                 attempt.zombie.pause()
-
-    def prepare(self, system: str, context: Any, records: list) -> str:
-        name = f"{system}-{context.epoch}-{context.subtask}-{context.attempt}"
-        if name in self.prepared:
-            raise Violation(f"prepared twice: {name}")
-        self.prepared[name] = list(records)
-        return name
-
-    def commit(self, system: str, epoch: int, made: list[tuple[str, int, str]]) -> None:
-        if self.chance("commit refused"):
-            raise ConnectionError("no reply, nothing done")
-        if made:
-            self.note("commit", system, epoch, [name for _, _, name in made])
-        for key, at, name in made:
-            if name not in self.prepared:
-                raise Violation(f"commit of what was never prepared: {name}")
-            match system:
-                case "transactions":
-                    self.transactions.setdefault(name, self.prepared[name])
-                case "upserts":
-                    self.upserts.update((k, count) for _, _, k, count in self.prepared[name])
-                case "ledger":
-                    self.ledger.setdefault((key, at), {})[name] = self.prepared[name]
-        if made and self.chance("reply lost"):
-            raise ConnectionError("done, but the reply is lost")
-        if made and self.depth == 0 and self.chance("crash after commit"):
-            self.disk.crashed = True
-            raise Crash("after a commit")
 
     # -- the disk ---------------------------------------------------------------------------------------------
 
@@ -444,6 +429,14 @@ class World:
                 raise Crash("its time is over")
         if self.zombies and self.random.random() < 0.3:
             self.wake_zombie()
+        if self.chance("files taken", free=True):
+            self.take_files(self.random.random(), self.random)
+        if (
+            self.left
+            and self.depth == 0
+            and self.chance("what was started from removed", free=True)
+        ):
+            self.remove_what_is_left()
         if self.depth == 0:
             if self.chance("crash in storage"):
                 self.crash_in = self.random.randint(1, 60)
@@ -468,6 +461,13 @@ class World:
         if self.depth == 0 and self.chance("driver dies at a command"):
             self.disk.crashed = True
             raise Crash(type(command).__name__)
+        if (
+            self.depth == 0
+            and isinstance(command, coordinator.Commit)
+            and self.chance("driver dies before the commit")
+        ):
+            self.disk.crashed = True
+            raise Crash("before a commit")
         if self.depth == 0 and not self.finished and self.chance("driver pauses"):
             self.second_driver()
 
@@ -478,20 +478,40 @@ class World:
 
     def second_driver(self) -> None:
         """The driver at hand sleeps for longer than its lease lives; another runs the job for a while."""
+        self.fenced += 1
+        self.beside(self.random.randint(0, 5), self.make_job)
+        self.note("the first driver wakes up")
+
+    def second_job(self) -> None:
+        """Somebody starts a job of another name from the latest checkpoint, and ends it before it has read anything."""
+        path = self.latest()
+        if path is None:
+            return
+        claim = self.random.choice([None, "LEGACY", "NO_CLAIM"])
+        self.visits += 1
+        before = self.committed()
+        settings = self.settings(f"{self.name}-beside{self.visits}", path, claim_mode=claim)
+        self.note("job beside it from", path, claim)
+        self.beside(0, lambda: self.job_with(settings))
+        if claim == "NO_CLAIM":
+            self.check("a checkpoint that is not claimed was committed", self.committed(), before)
+
+    def beside(self, halt_in: int, make_job: Any) -> None:
+        """Another driver, while the one at hand stands still."""
         crash_in, self.crash_in = self.crash_in, None
         background, self.background = self.background, []
         workers, self.workers = self.workers, [{} for _ in self.workers]
         asked, self.stopping = self.stopping, None
+        mark = self.mark
         self.depth += 1
-        self.halt_in = self.random.randint(0, 5)
-        self.fenced += 1
+        self.halt_in = halt_in
         try:
-            self.one_driver()
+            self.one_driver(make_job)
         finally:
-            self.note("the first driver wakes up")
             self.depth -= 1
             self.halt_in = None
             self.stopping = asked
+            self.mark = mark
             self.crash_in, self.background, self.workers = crash_in, background, workers
 
     @property
@@ -501,22 +521,124 @@ class World:
     def make_job(self) -> job.Job:
         if self.chance("rescale", free=True):
             self.parallelism = self.random.randint(1, 3), self.random.randint(1, 3)
-        settings = JobSettings(
-            name=f"{self.name}{self.jobs}",
+        by_path = allow = False
+        latest = self.latest() if self.depth == 0 else None
+        if latest is not None and self.chance("start by path", free=True):
+            by_path, self.path = True, self.as_good_as(latest)
+            if self.chance("checkpoint edited", free=True):
+                with self.untroubled():
+                    copy = f"{self.base}/edited-{self.new_id()[:8]}"
+                    self.path = edit(self.path).write(copy)
+                self.left.append(copy)
+            # Under the name that it has, or under another.
+            if self.random.random() < 0.6:
+                self.left.append(self.folder)
+                self.jobs += 1
+        if (
+            latest is not None
+            and self.mode == "EXACTLY_ONCE"
+            and self.chance("program changed", free=True)
+        ):
+            self.variant = self.random.choice(program.VARIANTS)
+            allow = self.random.random() < 0.3
+            if allow:
+                self.given_up.update(self.without_sink(self.path if by_path else latest))
+        path = self.path if by_path or not self.has_checkpoint() else None
+        return self.job_with(self.settings(f"{self.name}{self.jobs}", path, allow=allow))
+
+    def settings(
+        self, name: str, path: str | None, *, allow: bool = False, claim_mode: str | None = None
+    ) -> JobSettings:
+        return JobSettings(
+            name=name,
             checkpoint_dir=f"{self.base}/checkpoints",
             mode=self.mode,
             retained=self.retained,
             restart=RestartStrategies.fixed_delay_restart(self.random.randint(0, 4), 0),
             epoch_records=self.random.randint(2, 12),
-            recovery_path=self.path if not self.has_checkpoint() else None,
+            recovery_path=path,
+            allow_non_restored=allow,
+            claim_mode=claim_mode or self.claim_mode,
         )
-        self.note("driver: parallelism", self.parallelism, "epochs of", settings.epoch_records)
-        found = program.checker_job(*self.parallelism)
+
+    def job_with(self, settings: JobSettings) -> job.Job:
+        self.note(
+            "driver:", settings.name, self.variant, "from", settings.recovery_path, "parallelism",
+            self.parallelism, "epochs of", settings.epoch_records,
+        )  # fmt: skip
+        found = program.checker_job(*self.parallelism, self.variant)
         return dataclasses.replace(found, id=self.new_id(), settings=settings)
 
-    def one_driver(self) -> None:
+    @contextmanager
+    def untroubled(self):
+        """What is done here meets no faults."""
+        before, self.disk.before = self.disk.before, lambda step, path: None
+        try:
+            yield
+        finally:
+            self.disk.before = before
+
+    def latest(self) -> str | None:
+        """The path of the job's latest checkpoint, if there is one to start from."""
+        if f"{self.folder}/finished" in self.disk.files:
+            return None
+        with self.untroubled():
+            epochs = list_epochs(SimStorage(self.folder, self.disk))
+        return f"{self.folder}/chk-{epochs[-1]}" if epochs else None
+
+    def as_good_as(self, path: str) -> str:
+        """A checkpoint to start from in place of the latest: if that is what a job begins with, and no epoch has run
+        since, it may be the one that the job was started from."""
+        where = SimStorage(self.folder, self.disk)
+        with self.untroubled():
+            present = list_epochs(where)
+            latest = read_manifest(where, present[-1])
+            before = read_manifest(where, present[-2]) if len(present) > 1 else None
+        if before is not None and latest.origin == before.made and self.random.random() < 0.8:
+            return f"{self.folder}/chk-{before.epoch}"
+        return path
+
+    def remove_what_is_left(self) -> None:
+        """Once a job has a checkpoint of its own, it needs nothing of what it was started from."""
+        where = SimStorage(self.folder, self.disk)
+        with self.untroubled():
+            present = list_epochs(where)
+            if present and read_manifest(where, present[-1]).origin is None:
+                for folder in self.left:
+                    self.note("removed:", folder)
+                    for name in [one for one in self.disk.files if one.startswith(f"{folder}/")]:
+                        del self.disk.files[name]
+                self.left.clear()
+
+    def without_sink(self, path: str) -> list[str]:
+        """What a checkpoint has left to commit of sinks that the program does not have."""
+        sinks = self.sinks(self.variant)
+        with self.untroubled():
+            manifest, _ = savepoint.open_checkpoint(path)
+        made = manifest.committables.items()
+        return [one.decode() for uid, several in made if uid not in sinks for one in several]
+
+    @staticmethod
+    def sinks(variant: str) -> frozenset[str]:
+        return program.checker_job(1, 1, variant).layout("").sinks
+
+    def refused(self, run: SimRun, error: StateMismatch) -> None:
+        """The program lacks a sink: right if that had output to commit. The user goes back to one that has it."""
+        path = run.job.settings.recovery_path or self.latest()
+        missing = [] if path is None else self.without_sink(path)
+        if not missing or run.job.settings.allow_non_restored:
+            raise Violation(f"refused without reason: {error}") from error
+        self.note("refused:", str(error).splitlines()[0])
+        with self.untroubled():
+            pending, _ = savepoint.open_checkpoint(path)
+        self.variant = next(
+            one for one in program.VARIANTS if self.sinks(one) >= set(pending.committables)
+        )
+
+    def one_driver(self, make_job: Any = None) -> None:
         """Run the job with one driver until it ends, fails or dies."""
-        run = SimRun(self.make_job(), self)
+        run = SimRun((make_job or self.make_job)(), self)
+        self.mark = self.new_id()[:8]
         try:
             run._run()
         except Crash as crash:
@@ -529,6 +651,8 @@ class World:
             if not self.depth and not self.fenced:
                 raise Violation(f"fenced without reason: {error}") from error
             self.note("fenced:", error)
+        except StateMismatch as error:
+            self.refused(run, error)
         except (TaskFault, OSError, SinkError, MillstreamError) as error:
             if not self.injected(error):
                 raise Violation(f"the job was refused: {error!r}") from error
@@ -537,6 +661,7 @@ class World:
             self.ended(run)
         finally:
             self.error_in = None
+            self.driver_ended(run._driver)
 
     def has_checkpoint(self) -> bool:
         return any(path.startswith(f"{self.folder}/chk-") for path in self.disk.files)
@@ -574,6 +699,10 @@ class World:
                     raise self.broken
                 if self.finished:
                     break
+                if self.chance("second job", free=True):
+                    self.second_job()
+                if self.chance("files taken", free=True):
+                    self.take_files(self.random.random(), self.random)
             else:
                 raise Violation("the job does not come to its end")
             while self.zombies:
@@ -583,12 +712,9 @@ class World:
         finally:
             for zombie in self.zombies:
                 zombie.go_on()
+            self.forget_files()
 
     # -- the oracle --------------------------------------------------------------------------------------------
-
-    def check(self, what: str, found: Any, wanted: Any) -> None:
-        if found != wanted:
-            raise Violation(f"{what}: found {found}, wanted {wanted}")
 
     def check_start(self, folder: JobFolder, start: Any) -> None:
         """After a start there is nothing in the folder that no checkpoint names."""
@@ -651,30 +777,6 @@ class World:
         self.check("map state", splits, Counter((k, s, c) for (k, s), c in by_split.items()))
         self.check("operator state", seen, len(every))
 
-    def check_outputs(self) -> None:
-        """Every id once, in the way that the job's mode promises."""
-        ids = Counter((s, n) for part in self.transactions.values() for s, n, _, _ in part)
-        side = Counter(one for e in self.ledger.values() for part in e.values() for one in part)
-        every = [(s, n) for s, c in self.counts.items() for n in range(self.start_at.get(s, 0), c)]
-        wanted = Counter(every)
-        wanted_side = Counter(one for one in every if one[1] % 3 == 0)
-        match self.mode:
-            case "EXACTLY_ONCE":
-                self.check("lost", dict(wanted - ids), {})
-                self.check("doubled", dict(ids - wanted), {})
-                self.check("side output lost", dict(wanted_side - side), {})
-                self.check("side output doubled", dict(side - wanted_side), {})
-            case "AT_LEAST_ONCE":
-                self.check("lost", dict(wanted - ids), {})
-                self.check("side output lost", dict(wanted_side - side), {})
-            case "AT_MOST_ONCE":
-                self.check("doubled", dict(ids - wanted), {})
-                self.check("side output doubled", dict(side - wanted_side), {})
-                return
-        counts = Counter(program.key_of((s, n)) for s, c in self.counts.items() for n in range(c))
-        touched = {program.key_of(one) for one in every}
-        self.check("upserts", self.upserts, {k: n for k, n in counts.items() if k in touched})
-
     def check_savepoints(self) -> None:
         """A job that is started from a savepoint ends with what was still to come, and with the same state."""
         done = [f for f in self.savepoints if f.done() and f.exception() is None]
@@ -682,15 +784,18 @@ class World:
             return
         path = self.random.choice(done).result(0)
         manifest, _ = savepoint.open_checkpoint(path)
-        fork = World(self.seed + 10**9, origin=self, path=path)
-        fork.start_at = {
-            split: ~at if at < 0 else at for split, at in manifest.offsets.get("ids", {}).items()
-        }
-        try:
-            fork.run()
-        except BaseException:
-            self.log += ["fork:", *fork.log]
-            raise
+        for number, claim in enumerate([None, "NO_CLAIM"], 1):
+            seed = self.seed + number * 10**9
+            fork = World(seed, origin=self, path=path, claim_mode=claim)
+            fork.start_at = {
+                split: ~at if at < 0 else at
+                for split, at in manifest.offsets.get("ids", {}).items()
+            }
+            try:
+                fork.run()
+            except BaseException:
+                self.log += ["fork:", *fork.log]
+                raise
 
 
 def _map_entry(entry: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -757,9 +862,10 @@ def _close(original: Any) -> Any:
 @contextmanager
 def simulated():
     """Everything that worlds need is in place."""
-    for parallelism in range(1, 4):
-        for keyed in range(1, 4):
-            program.checker_job(parallelism, keyed)
+    for variant in program.VARIANTS:
+        for parallelism in range(1, 4):
+            for keyed in range(1, 4):
+                program.checker_job(parallelism, keyed, variant)
     ships = functools.cache(lambda vertex, edges: job_ship(vertex, list(edges)))
     job_ship = job._ship
     compiled = functools.cache(compile)
@@ -770,13 +876,15 @@ def simulated():
     replaced = [
         *(
             (module, "open_storage", opening)
-            for module in (storage, task, job_folder, store, savepoint)
+            for module in (storage, task, job_folder, store, savepoint, editor)
         ),
         (job, "_ship", lambda vertex, edges: ships(vertex, tuple(edges))),
         (job, "uuid", _Ids),
         (task, "uuid", _Ids),
         (lease, "uuid", _Ids),
         (savepoint, "secrets", _Ids),
+        (editor, "secrets", _Ids),
+        (file_sink, "uuid", _Ids),
         (
             savepoints,
             "threading",
@@ -795,6 +903,9 @@ def simulated():
         (task, "_slots", {}),
     ]
     with ExitStack() as stack:
+        memory = "/dev/shm"
+        place = memory if os.access(memory, os.W_OK) else None
+        program.scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=place))
         for owner, name, value in replaced:
             stack.enter_context(patch.object(owner, name, value))
         stack.enter_context(patch.object(code, "compile", compiled, create=True))
