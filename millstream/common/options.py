@@ -68,7 +68,8 @@ OPERATOR_CHAINING = _known(
 )
 OBJECT_REUSE = _known(
     _key("pipeline.object-reuse").boolean_type().default_value(False),
-    "Accepted for Flink's sake; chained operators always hand records on without a copy.",
+    "Hand records on without a copy, also those that can be changed; functions then must not change what they have "
+    "taken or emitted.",
 )
 CLOSURE_CLEANER = _known(
     _key("pipeline.closure-cleaner-level")

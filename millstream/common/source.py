@@ -155,6 +155,11 @@ class Source(ABC):
         """True if its readers give `Timestamped` records, and `Watermark`s between them, instead of plain ones."""
         return False
 
+    def keeps_records(self) -> bool:
+        """False if its readers forget a record that they have given. Those of all others are copied when they are read,
+        if they can be changed, so that a reader may give one object again and again."""
+        return True
+
     def max_parallelism(self) -> int | None:
         """The most subtasks that the source can use, or None."""
         return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import InvalidArgument, SourceError
+from millstream.runtime.recognize import keeps_nothing
 
 __all__ = ["DataGeneratorSource", "GeneratorSplits", "seeded"]
 
@@ -64,6 +65,10 @@ class DataGeneratorSource(Source):
         if self._count is None:
             return Boundedness.CONTINUOUS_UNBOUNDED
         return Boundedness.BOUNDED
+
+    def keeps_records(self) -> bool:
+        """False if the function is seen to keep nothing."""
+        return not keeps_nothing(self._function)
 
     def paced(self) -> bool:
         """True if there is a rate."""

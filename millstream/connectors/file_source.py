@@ -14,7 +14,7 @@ from typing import Any
 from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.time import DurationLike, parse_duration
 from millstream.connectors.file_discovery import BLOCK_SIZE, FileSplit, FileSplits, check_there
-from millstream.connectors.file_format import StreamFormat, read_file
+from millstream.connectors.file_format import StreamFormat, TextLineFormat, read_file
 from millstream.connectors.paths import local_path
 from millstream.errors import InvalidArgument
 
@@ -70,6 +70,10 @@ class FileSource(Source):
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """The driver's half, which looks for files."""
         return FileSplits(self._paths, self._interval_ms, self._block_size)
+
+    def keeps_records(self) -> bool:
+        """Lines of text cannot be changed; what another format gives is not known."""
+        return type(self._format) is not TextLineFormat
 
     def create_reader(self) -> SourceReader:
         """The worker's half."""

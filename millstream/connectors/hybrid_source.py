@@ -58,6 +58,10 @@ class HybridSource(Source):
         """The worker's half: a reader of each source, once it is needed."""
         return _HybridReader(self._sources)
 
+    def keeps_records(self) -> bool:
+        """True if any of the sources does."""
+        return any(source.keeps_records() for source in self._sources)
+
     def paced(self) -> bool:
         """True if there is more than one source: what follows comes when what was before it is done."""
         return len(self._sources) > 1 or self._sources[0].paced()

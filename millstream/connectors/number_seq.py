@@ -45,6 +45,10 @@ class NumberSequenceSource(Source):
         """As many ranges of nearly the same length as there are subtasks."""
         return _Ranges(self._start, self._end, parallelism)
 
+    def keeps_records(self) -> bool:
+        """Numbers cannot be changed."""
+        return False
+
     def create_reader(self) -> SourceReader:
         """A reader that gives `range` objects."""
         return _RangeReader()

@@ -72,6 +72,10 @@ class SocketTextSource(Source):
         """Nothing: lines come with their epoch."""
         return DriverOnlyReader()
 
+    def keeps_records(self) -> bool:
+        """Texts cannot be changed."""
+        return False
+
     def max_parallelism(self) -> int:
         """One: there is one connection."""
         return 1

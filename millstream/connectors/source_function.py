@@ -19,6 +19,7 @@ from millstream.common.source import (
 )
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
 from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError
+from millstream.runtime.copying import own
 
 __all__ = ["SourceFunctionSource"]
 
@@ -118,10 +119,11 @@ class _Context(SourceFunction.SourceContext):
         self._thread = thread
 
     def collect(self, element: Any) -> None:
-        self._thread.emit(element)
+        # Copied here: the function may change it before the epoch is planned that takes it.
+        self._thread.emit(own(element))
 
     def collect_with_timestamp(self, element: Any, timestamp: int) -> None:
-        self._thread.emit(Timestamped(element, timestamp))
+        self._thread.emit(Timestamped(own(element), timestamp))
 
     def emit_watermark(self, watermark: int) -> None:
         self._thread.emit(Watermark(watermark))

@@ -55,6 +55,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         progress=get(options.PROGRESS),
         watermark_interval=get(options.AUTO_WATERMARK_INTERVAL) / 1000,
         share_panes=get(options.SHARE_PANES),
+        object_reuse=get(options.OBJECT_REUSE),
         runtime_mode=get(options.RUNTIME_MODE),
     )
 

@@ -17,6 +17,8 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import dumps
 from millstream.runtime.exchange import emit_canonical, field_getter
+from millstream.runtime.ownership import method_of
+from millstream.runtime.recognize import keeps_nothing
 from millstream.runtime.state import MISSING, isolate
 
 if TYPE_CHECKING:
@@ -62,11 +64,14 @@ def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, inde
         code.line(f"{out} = {v}")
     with code.block("else:"):
         code.line(f"{out} = {function}({so_far}, {v})")
+    kept = f"{code.bind(isolate, 'isolate')}({out})"
     if b.batch:
-        code.line(f"{changes}[{canon}] = {out}")
+        # Nothing is emitted before the end, so only a function that keeps what it gives can change it.
+        mine = keeps_nothing(method_of(op.function, "reduce"))
+        code.line(f"{changes}[{canon}] = {out if mine else kept}")
         _emit_at_the_end(b, node, "reduce")
         return
-    code.line(f"{changes}[{canon}] = {code.bind(isolate, 'isolate')}({out})")
+    code.line(f"{changes}[{canon}] = {kept}")
     b.emit(node, out)
 
 
@@ -82,7 +87,7 @@ def _emit_at_the_end(b: ChainBuilder, node: StreamNode, state: str) -> None:
     before = b.code.location
     with b.entry("result_", "value, t", emit.append):
         b.at(node, "value", "result")
-        b.emit(node, "value")
+        b.emit(node, "value", own=True)
     b.code.location = before
     b.key_ends.append(end)
 

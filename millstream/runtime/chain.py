@@ -26,7 +26,7 @@ from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function, RuntimeContext
 from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
-from millstream.graph.operators import CollectOp, FilterOp, PrintOp
+from millstream.graph.operators import CollectOp, FilterOp, PrintOp, SourceOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.chain_time import ChainTime, in_operator
 from millstream.runtime.clock import MAX_TIME, NO_TIME
@@ -35,6 +35,7 @@ from millstream.runtime.exchange import emit_exchange
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.operator_state import OperatorStates
 from millstream.runtime.output import EdgeWriter
+from millstream.runtime.ownership import Kept, emit_own, is_fixed_type, kept_by, may_touch
 from millstream.runtime.poison import BadRecords, Cursor
 from millstream.runtime.rows import client_edge
 from millstream.runtime.state import Table
@@ -57,6 +58,7 @@ class Chain:
         "bad_records",
         "checkpointed",
         "contexts",
+        "copies_input",
         "cursor",
         "epoch_hooks",
         "functions",
@@ -89,6 +91,13 @@ class Chain:
             attach(function)
         self.writers = builder.writers
         self.stamped = builder.takes_stamps
+        head = builder.vertex.head.operator
+        # A source may give one object again and again, and again after a failure.
+        self.copies_input = (
+            not builder.object_reuse
+            and isinstance(head, SourceOp)
+            and bool(head.source.keeps_records())
+        )
         self.late = builder.late
         self.key_ends = builder.key_ends
         self.time = ChainTime(builder, inputs, input_count, ask=builder.ask_generators)
@@ -134,8 +143,10 @@ class ChainBuilder:
         share_panes: bool = True,
         batch: bool = False,
         cached_files: dict[str, str] | None = None,
+        object_reuse: bool = False,
     ) -> None:
         self.vertex = vertex
+        self.object_reuse = object_reuse
         self.ask_generators = ask_generators
         self.share_panes = share_panes
         # In a batch job: one key at a time, and what to call at the end of each.
@@ -198,6 +209,9 @@ class ChainBuilder:
         self._nested = 0
         # Above 0 while one input record can become many, so that lists must be checked as they grow.
         self._expanding = 0
+        # Variables whose values are of a declared type that cannot be changed.
+        self._fixed: set[str] = set()
+        self._kept: dict[int, Kept] = {}
 
     def build(self, input_count: int, inputs: Sequence[InputEdge] = ()) -> Chain:
         """Compile the chain; `inputs` are the edges that bring it watermarks."""
@@ -372,12 +386,15 @@ class ChainBuilder:
         """A loop over an operator's results: one record may become many inside it."""
         return _Expanding(self, header)
 
-    def emit(self, node: StreamNode, variable: str, tag: str | None = None) -> None:
-        """Hand a node's output on to everything that reads it."""
+    def emit(
+        self, node: StreamNode, variable: str, tag: str | None = None, *, own: bool = False
+    ) -> None:
+        """Hand a node's output on to everything that reads it; `own` says that nobody else knows it."""
         from millstream.runtime.compile import compile_operator
 
         code = self.code
         if self._captured is not None and self._captured[0] == node.id:
+            self._own_output(node, variable, tag, own=own)
             code.line(f"{self._captured[1]}.append(({tag!r}, {variable}))")
             return
         # A filter's records have been checked where they came from.
@@ -392,11 +409,19 @@ class ChainBuilder:
                 else:
                     with code.block(f"if not ({check}):"):
                         code.line(f"{variable} = {convert}({variable})")
+            if is_fixed_type(declared) and variable != "value":
+                self._fixed.add(variable)
+        self._own_output(node, variable, tag, own=own)
         children = self._children.get((node.id, tag), [])
         edges = self._edges.get((node.id, tag), [])
         if not children and not edges:
             code.line("pass")
+        given, touching = variable, [child for child in children if may_touch(self, child)]
+        # The last one that might change the record may have it, if none of the others holds it.
+        last = touching[-1] if touching and len(touching) == len(children) and not edges else None
         for child in children:
+            changes = child in touching and child is not last
+            variable = self.copied(node, given) if changes else given
             if code.deep or self._nested >= _MAX_NESTED:
                 name = code.fresh("go_on_")
                 self.at(child, variable)
@@ -407,6 +432,7 @@ class ChainBuilder:
                 self._nested += 1
                 compile_operator(self, child, variable, 0)
                 self._nested -= 1
+        variable = given
         for edge in edges:
             writer = self._writer(edge.id, node, edge)
             if code.deep:
@@ -417,6 +443,34 @@ class ChainBuilder:
                     emit_exchange(self, node, edge, writer, "value", self._expanding > 0)
             else:
                 emit_exchange(self, node, edge, writer, variable, self._expanding > 0)
+
+    def _own_output(self, node: StreamNode, variable: str, tag: str | None, *, own: bool) -> None:
+        """Lines that make a record one that only its readers know."""
+        if own or self.object_reuse or variable in self._fixed:
+            return
+        children = self._children.get((node.id, tag), [])
+        # What is printed is made a text at once.
+        printed = all(isinstance(child.operator, PrintOp) for child in children)
+        if printed and (node.id, tag) not in self._edges:
+            return
+        if node.id not in self._kept:
+            self._kept[node.id] = kept_by(node.operator)
+        kept = self._kept[node.id]
+        if kept is Kept.ANYTHING or (
+            kept is Kept.OTHER_RESULTS and any(may_touch(self, child) for child in children)
+        ):
+            self.at(node, variable, "copy")
+            emit_own(self.code, variable)
+
+    def copied(self, node: StreamNode, variable: str) -> str:
+        """Lines for a copy of a record that others have as well; the name of its variable."""
+        if self.object_reuse or variable in self._fixed:
+            return variable
+        copy = self.code.fresh()
+        self.at(node, variable, "copy")
+        self.code.line(f"{copy} = {variable}")
+        emit_own(self.code, copy)
+        return copy
 
     @contextmanager
     def capturing(self, node: StreamNode, results: str) -> Iterator[None]:

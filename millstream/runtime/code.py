@@ -75,6 +75,13 @@ class Code:
         self._bound[name] = value
         return name
 
+    def bind_once(self, value: Any, hint: str) -> str:
+        """As `bind`, the same name each time for one object."""
+        for name, known in self._bound.items():
+            if known is value:
+                return name
+        return self.bind(value, hint)
+
     def fresh(self, hint: str = "v") -> str:
         """A new local variable."""
         self._counter += 1

@@ -56,6 +56,10 @@ class FeedbackSource(Source):
         """A loop ends when nothing is fed back and its input has ended."""
         return Boundedness.BOUNDED
 
+    def keeps_records(self) -> bool:
+        """What is read is made of the file's bytes."""
+        return False
+
     def paced(self) -> bool:
         """What is fed back is there only in the next epoch."""
         return True

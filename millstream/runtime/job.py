@@ -63,6 +63,7 @@ class JobSettings:
     print_code: bool = False
     watermark_interval: float = 0.2
     share_panes: bool = True
+    object_reuse: bool = False
     runtime_mode: str = "STREAMING"
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
@@ -138,6 +139,7 @@ class JobSpec:
     dependencies: Dependencies = field(default_factory=Dependencies)
     ask_generators: bool = True
     share_panes: bool = True
+    object_reuse: bool = False
     batch: bool = False
     # Rows come to a level in order.
     presorted: bool = False
@@ -300,6 +302,7 @@ class Job:
             dependencies=self.dependencies,
             ask_generators=settings.watermark_interval > 0,
             share_panes=settings.share_panes,
+            object_reuse=settings.object_reuse,
             batch=self.batch,
             classes=_ship_classes(classes),
         )

@@ -108,20 +108,22 @@ def compile_guarded(
     results, error, tag, out = code.fresh("r"), code.fresh("e"), code.fresh("tag"), code.fresh()
     code.line(f"{bad}.seen += 1")
     code.line(f"{results} = []")
+    # The letter has the record as it came, whatever the function has done to it.
+    came = b.copied(node, v)
     with code.block("try:"), b.capturing(node, results):
         compile_own()
         code.line("pass")
     with code.block(f"except Exception as {error}:"):
         letter = code.fresh()
-        code.line(f"{letter} = {bad}.take({error}, {v})")
+        code.line(f"{letter} = {bad}.take({error}, {came})")
         if policy.tag is not None:
-            b.emit(node, letter, policy.tag.tag_id)
+            b.emit(node, letter, policy.tag.tag_id, own=True)
     with code.block("else:"), b.each(f"for {tag}, {out} in {results}:"):
         with code.block(f"if {tag} is None:"):
-            b.emit(node, out)
+            b.emit(node, out, own=True)
         for name in b.tags_of(node):
             with code.block(f"elif {tag} == {name!r}:"):
-                b.emit(node, out, name)
+                b.emit(node, out, name, own=True)
 
 
 def check_share(name: str, policy: ErrorPolicy | None, bad: int, seen: int) -> None:

@@ -8,13 +8,21 @@ these, or that another version of Python has made, the function is not recognize
 
 from __future__ import annotations
 
+import builtins
 import dis
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
 from math import isfinite
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any, NamedTuple
 
-__all__ = ["kept_fields", "never_returns", "pair_of", "subscript_of", "timestamp_subscript_of"]
+__all__ = [
+    "keeps_nothing",
+    "kept_fields",
+    "never_returns",
+    "pair_of",
+    "subscript_of",
+    "timestamp_subscript_of",
+]
 
 # The flags that make a function another kind of function; the rest tell where it was written.
 _KIND = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -225,3 +233,91 @@ def never_returns(function: Any) -> bool:
             return False
         before = step
     return True
+
+
+def keeps_nothing(function: Any) -> bool:
+    """True if a function is seen to keep nothing of what it is given or gives: when it has returned, nobody but the
+    caller can change its result.
+
+    It has no place to keep anything in: no closure, no use of `self`, and of the global names only constants, harmless
+    builtins and functions that keep nothing either. A method that is called as one of the builtin types' is taken for
+    it. Everything else may keep something; so may generators, which go on after they have given a result.
+
+    >>> keeps_nothing(lambda line: line.lower().split()), keeps_nothing(str.split)
+    (True, True)
+    >>> seen = []
+    >>> keeps_nothing(lambda v: seen.append(v) or v)
+    False
+    """
+    return _keeps_nothing(function, set())
+
+
+# Builtins that run no code of others later on, as `map` would, and give nothing that is kept elsewhere.
+_HARMLESS = frozenset(
+    getattr(builtins, name)
+    for name in (
+        "abs all any ascii bin bool bytes chr complex dict divmod enumerate float frozenset hash hex "
+        "int isinstance len list max min oct ord pow range repr reversed round set sorted str sum tuple zip"
+    ).split()
+) | {one for one in vars(builtins).values() if isinstance(one, type) and issubclass(one, Exception)}
+_BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset)
+_METHODS = frozenset(
+    name for kind in _BUILTIN_TYPES for name in dir(kind) if not name.startswith("_")
+)
+_KEEPING = frozenset(
+    (
+        "STORE_GLOBAL DELETE_GLOBAL LOAD_NAME STORE_NAME IMPORT_NAME IMPORT_FROM LOAD_BUILD_CLASS LOAD_LOCALS "
+        "LOAD_FROM_DICT_OR_GLOBALS LOAD_CLASSDEREF"
+    ).split()
+)
+
+
+def _keeps_nothing(function: Any, seen: set[CodeType]) -> bool:
+    bound = type(function) is MethodType
+    plain = function.__func__ if bound else function
+    if type(plain) is MethodDescriptorType:
+        return plain.__objclass__ in _BUILTIN_TYPES
+    if type(plain) is not FunctionType:
+        try:
+            return plain in _HARMLESS
+        except TypeError:
+            return False
+    defaults = (*(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values())
+    if plain.__closure__ or not all(one is None or _is_constant(one) for one in defaults):
+        return False
+    code = plain.__code__
+    if code in seen:
+        return True
+    seen.add(code)
+    # What a method does without `self` it does without the object.
+    forbidden = code.co_varnames[:1] if bound else ()
+    if set(forbidden) & set(code.co_cellvars):
+        return False
+    return _is_closed(code, forbidden, plain.__globals__, seen)
+
+
+def _is_closed(
+    code: CodeType, forbidden: tuple[str, ...], scope: dict[str, Any], seen: set[CodeType]
+) -> bool:
+    if code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+        return False
+    for step in dis.get_instructions(code):
+        name, value = step.opname, step.argval
+        if name in _KEEPING:
+            return False
+        if name == "LOAD_GLOBAL":
+            found = scope.get(value, getattr(builtins, value, _KEEPING))
+            if not _is_constant(found) and not _keeps_nothing(found, seen):
+                return False
+        elif name in ("LOAD_METHOD", "LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR"):
+            if value not in _METHODS:
+                return False
+        # Also one of two variables that are loaded at once.
+        elif "FAST" in name and {*forbidden} & {*(value if type(value) is tuple else (value,))}:
+            return False
+    return all(_is_closed(one, (), scope, seen) for one in code.co_consts if type(one) is CodeType)
+
+
+def _is_constant(value: Any) -> bool:
+    # None is what a global variable begins with that is set later.
+    return type(value) in (str, bytes, int, float, complex, bool)

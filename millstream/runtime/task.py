@@ -38,6 +38,7 @@ from millstream.runtime.chain_time import OF_THE_JOB
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import END_OF_INPUT, decode
 from millstream.runtime.control import SplitProgress, TaskReport
+from millstream.runtime.copying import own
 from millstream.runtime.dependencies import prepared
 from millstream.runtime.failpoints import reached
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
@@ -129,6 +130,7 @@ class _Slot:
             ask_generators=job.ask_generators,
             share_panes=job.share_panes,
             batch=job.batch,
+            object_reuse=job.object_reuse,
         )
         chain = builder.build(vertex.inputs, vertex.watermarks)
         if vertex.watermarks:
@@ -271,6 +273,8 @@ class LevelTask:
                     source = iter(
                         reader.read(split, start, end) if part.records is None else part.records
                     )
+                    if chain.copies_input:
+                        source = map(own, source)
                 chunk.extend(islice(source, CHUNK))
             except Exception as error:
                 where = position.replace("{index}", str(done + len(chunk)))

@@ -16,7 +16,8 @@ from millstream.common.window_functions import (
 )
 from millstream.graph.operators import WindowOp
 from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.state import MISSING
+from millstream.runtime.recognize import keeps_nothing
+from millstream.runtime.state import ATOMIC, MISSING, isolate
 from millstream.runtime.window_contexts import WindowContext
 
 __all__ = ["Incremental", "caller", "folder", "functions_in"]
@@ -45,7 +46,7 @@ def caller(
 
 class Incremental:
     """A reduce or aggregate function for those who keep one value per window. `fresh` gives what the first record is
-    added to; `add` takes that, `reduce` does not."""
+    added to; `add` takes that, `reduce` does not. What a function gives and may have kept is copied (rule 45)."""
 
     __slots__ = ("add", "first", "fresh", "merge", "reduce", "result")
 
@@ -56,19 +57,31 @@ class Incremental:
         self.first: Callable[[Any], Any]
         self.fresh: Callable[[], Any]
         if isinstance(function, AggregateFunction):
-            add, create = function.add, function.create_accumulator
+            add, create = _own(function.add), _own(function.create_accumulator)
             self.add, self.fresh = add, create
-            self.merge, self.result = function.merge, function.get_result
+            self.merge, self.result = _own(function.merge), function.get_result
             self.first = lambda value: add(value, create())
             self.reduce: Callable[[Any, Any], Any] = self.merge
         else:
-            combine: Callable[[Any, Any], Any] = (
+            combine: Callable[[Any, Any], Any] = _own(
                 function.reduce if isinstance(function, ReduceFunction) else function
             )
             self.reduce = self.merge = combine
             self.add = lambda value, so_far: value if so_far is MISSING else combine(so_far, value)
             self.result = self.first = _itself
             self.fresh = _missing
+
+
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function; one that may keep what it gives, with copies of it."""
+    if keeps_nothing(function):
+        return function
+
+    def copying(*arguments: Any) -> Any:
+        value = function(*arguments)
+        return value if type(value) in ATOMIC else isolate(value)
+
+    return copying
 
 
 def _itself(value: Any) -> Any:

@@ -270,7 +270,7 @@ def _compile_aligned(
         with code.block(f"if {so_far} is {missing}:"):
             code.line(f"{so_far} = {code.bind(operator.before, 'before')}({pane}, {canon})")
         if op.kind == "aggregate":
-            add = code.bind(op.incremental.add, "add")
+            add = code.bind(operator.add, "add")
             code.line(f"{found}[{canon}] = {add}({v}, {so_far})")
         else:
             reduce = code.bind(operator.reduce, "reduce")

@@ -25,6 +25,7 @@ from millstream.runtime.recognize import (
     Sum,
     Tuple,
     expression_of,
+    keeps_nothing,
     kept_fields,
     never_returns,
     pair_of,
@@ -304,3 +305,96 @@ def test_an_empty_merge_is_seen() -> None:
     assert never_returns(raises)
     assert never_returns(nothing)
     assert not never_returns(lambda a, b: a + b)
+
+
+KEPT: list[Any] = []
+NOTHING_YET = None
+LIMIT = 3
+
+
+def helper(v: Any) -> Any:
+    return v[:LIMIT]
+
+
+def keeping_helper(v: Any) -> Any:
+    KEPT.append(v)
+    return v
+
+
+class Methods:
+    def without_self(self, v: Any) -> Any:
+        return [one * 2 for one in v]
+
+    def with_self(self, v: Any) -> Any:
+        return [self for _ in v]
+
+    def sets_self(self, v: Any) -> Any:
+        self.last = v
+        return v
+
+
+def stores(v: Any) -> Any:
+    global NOTHING_YET
+    NOTHING_YET = v
+    return v
+
+
+def nested(v: Any) -> Any:
+    def inner(x: Any) -> Any:
+        return KEPT.append(x)
+
+    return [inner(x) for x in v]
+
+
+def imports(v: Any) -> Any:
+    import sys
+
+    sys.last_record = v  # type: ignore[attr-defined]
+    return v
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda line: line.lower().split(),
+        lambda v: (v[0], v[1] + 1),
+        lambda d: d.get("k"),
+        lambda v: [len(v), str(v), max(v, key=lambda x: x[0])],
+        lambda v, n=2: v * n,
+        lambda v: helper(v),
+        helper,
+        Methods().without_self,
+        int,
+        str.split,
+    ],
+)
+def test_functions_that_keep_nothing(function: Any) -> None:
+    assert keeps_nothing(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda v: KEPT.append(v),
+        lambda v: keeping_helper(v),
+        lambda v: NOTHING_YET,
+        lambda v, kept=KEPT: kept.append(v),
+        lambda v: v.tags,
+        lambda v: (x for x in v),
+        lambda v: map(str, v),
+        lambda v: __import__("sys"),
+        stores,
+        nested,
+        imports,
+        lambda v: (yield v),
+        Methods().with_self,
+        Methods().sets_self,
+        functools.lru_cache(helper),
+        functools.partial(helper),
+        KEPT.append,
+        doubled(helper),
+        Methods,
+    ],
+)
+def test_functions_that_may_keep_something(function: Any) -> None:
+    assert not keeps_nothing(function)
