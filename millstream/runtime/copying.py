@@ -114,8 +114,9 @@ def _through_pickle(value: Any) -> Any:
             type=f"{kind.__module__}.{kind.__qualname__}",
             value=shorten(value),
             cause=f"{type(error).__name__}: {error}",
-            hint="emit plain values (tuples, strings, numbers, Rows, dataclasses); or call "
-            "env.get_config().enable_object_reuse(), after which records are handed on as they are",
+            hint="emit plain values (tuples, strings, numbers, Rows, dataclasses); keep connections, locks and open "
+            "files in the function and create them in open(); or hand records on within a chain as they are, by "
+            "env.get_config().enable_object_reuse()",
         ) from error
 
 
