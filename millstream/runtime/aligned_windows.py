@@ -18,17 +18,19 @@ suffixes are made anew. That is three steps for every key and pane, however many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from millstream.common.window_bases import no_timestamp
 from millstream.graph.operators import WindowOp
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.failpoints import reached
+from millstream.runtime.kept_windows import KeptWindows
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.panes import Pane, Panes
 from millstream.runtime.simple_windows import Apply, SimpleWindows
 from millstream.runtime.state import ATOMIC, DELETED, MISSING, isolate
+from millstream.runtime.window_change import Former, panes_name
 
 __all__ = ["AlignedWindows"]
 
@@ -44,12 +46,15 @@ class AlignedWindows(SimpleWindows):
         op: WindowOp,
         keys: KeyContext,
         panes: Panes,
+        former: Former,
+        kept: KeptWindows,
         emit: Callable[[Any, int], None],
         emit_late: Callable[[Any, int], None] | None,
         apply: Apply | None,
         enter: Callable[[Any], None],
     ) -> None:
-        super().__init__(op, keys, emit, emit_late, apply, enter)
+        super().__init__(op, keys, former, kept, emit, emit_late, apply, enter)
+        self._own = panes_name(op)
         assigner = op.assigner
         self.size: int = assigner.size
         self.slide: int = getattr(assigner, "slide", assigner.size)
@@ -139,22 +144,26 @@ class AlignedWindows(SimpleWindows):
         """Fire every window that the watermark has passed, in order, and forget panes that nobody reads any more."""
         fired, before = self.fired, self._watermark
         self.watermark = watermark
-        if self.fired == fired and not self._lateness:
+        kept = self._kept
+        if self.fired == fired and not self._lateness and not kept:
             return
         panes = self._panes.live()
-        if not panes:
-            return
         over = watermark == MAX_TIME
-        # Before the first watermark nothing has fired, however old it is.
-        after = min(panes) if before == NO_TIME else before + 1
-        for end in self._ends(panes, after, self.fired if over else watermark + 1):
+        ends = set(kept.over(before, watermark)) if kept else set()
+        if panes:
+            # Before the first watermark nothing has fired, however old it is.
+            after = min(panes) if before == NO_TIME else before + 1
+            ends |= self._ends(panes, after, self.fired if over else watermark + 1)
+        for end in sorted(ends):
             self._fire(end)
+        if kept:
+            kept.expire(watermark, self._lateness)
         for pane in panes:
             if over or self._last_end(pane) - 1 + self._lateness <= watermark:
                 self._panes.drop(pane)
                 self._suffixes.pop(pane, None)
 
-    def _ends(self, panes: set[int], after: int, until: int) -> list[int]:
+    def _ends(self, panes: set[int], after: int, until: int) -> set[int]:
         """Ends of windows with something in them, after one time and not after another."""
         ends: set[int] = set()
         for pane in panes:
@@ -162,7 +171,7 @@ class AlignedWindows(SimpleWindows):
             if first <= after:
                 first += -(-(after + 1 - first) // self.slide) * self.slide
             ends.update(range(first, min(until, self._last_end(pane)) + 1, self.slide))
-        return sorted(ends)
+        return ends
 
     def _last_end(self, pane: int) -> int:
         return pane - (pane - self.offset) % self.slide + self.size
@@ -170,10 +179,13 @@ class AlignedWindows(SimpleWindows):
     def _fire(self, end: int) -> None:
         reached("timer firing")
         start = end - self.size
-        if self.size == self.slide:
-            self._emit_all(end, self._panes.items(start))
-        else:
-            self._emit_all(end, self._sliding(start, end))
+        if not (end - self.offset - self.size) % self.slide:
+            if self.size == self.slide:
+                self._emit_all(end, self._panes.items(start))
+            else:
+                self._emit_all(end, self._sliding(start, end))
+        if self._kept:
+            self._fire_kept(end, apart_from=None if self.size == self.slide else start)
         self._keys.leave()
 
     def _emit_all(self, end: int, items: Iterable[tuple[Any, Any]]) -> None:
@@ -193,7 +205,7 @@ class AlignedWindows(SimpleWindows):
 
     def _fire_key(self, end: int, key: Any) -> None:
         """A late record has come into a window that has fired: its key's result is emitted again."""
-        accumulator = self._together(end - self.size, end, key)
+        accumulator = self._together(end - self.size, end, key, self._kept)
         if self._apply is not None:
             before = self._keys.key, self._keys.canon
             self._call(end - self.size, end, key, self._result(isolate(accumulator)))
@@ -203,9 +215,9 @@ class AlignedWindows(SimpleWindows):
 
     # -- windows of several panes ---------------------------------------------------------------------------
 
-    def _together(self, start: int, end: int, key: Any) -> Any:
+    def _together(self, start: int, end: int, key: Any, kept: KeptWindows | None = None) -> Any:
         """One key's accumulator over the panes of a window; MISSING if it has none."""
-        result: Any = MISSING
+        result: Any = kept.get(key, start, end) if kept else MISSING
         for pane in sorted(p for p in self._panes.live() if start <= p < end):
             changed = self.changes.get(pane)
             found = MISSING if changed is None else changed.get(key, MISSING)
@@ -245,7 +257,33 @@ class AlignedWindows(SimpleWindows):
                 accumulator = self._together(start, end, key)
                 if accumulator is not MISSING:
                     items.append((key, accumulator))
-        return items
+        return self._with_kept(start, end, items) if self._kept else items
+
+    def _with_kept(
+        self, start: int, end: int, items: list[tuple[Any, Any]]
+    ) -> list[tuple[Any, Any]]:
+        """What is in a window that a former program had too: what it has left, and what has come since."""
+        merge = self._merge
+        left = {
+            key: self._kept.get(key, start, end)
+            for key, found in self._kept.ending(end)
+            if found == start
+        }
+        both = [
+            (key, merge(left.pop(key), isolate(one)) if key in left else one) for key, one in items
+        ]
+        return [*both, *left.items()]
+
+    # -- windows of a former program --------------------------------------------------------------------------
+
+    def adopt(self, states: Mapping[str, Any]) -> None:
+        """Go on with the windows that are open, whoever has kept them (`window_change.py`)."""
+        for one in self._open_windows(states, self._own):
+            fits = one.end - one.start == self.size == self.slide
+            if fits and (one.start - self.offset) % self.slide == 0:
+                self.open_pane(one.start)[one.key] = one.value
+            else:
+                self._kept.put(one.key, one.start, one.end, one.value)
 
     def _front(self, start: int) -> Pane:
         """What comes from before the pivot."""

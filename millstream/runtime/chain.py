@@ -17,7 +17,7 @@ def input_0(records):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,6 +55,7 @@ class Chain:
     """A compiled chain of one subtask."""
 
     __slots__ = (
+        "adopts",
         "bad_records",
         "checkpointed",
         "contexts",
@@ -99,6 +100,7 @@ class Chain:
             and bool(head.source.keeps_records())
         )
         self.late = builder.late
+        self.adopts = builder.adopts
         self.key_ends = builder.key_ends
         self.time = ChainTime(builder, inputs, input_count, ask=builder.ask_generators)
         self.functions = builder.functions
@@ -179,6 +181,8 @@ class ChainBuilder:
         self.readers: list[tuple[int, Any]] = []
         self.timers: list[tuple[StreamNode, InternalTimers]] = []
         self.late: dict[int, Any] = {}
+        # By uid, what makes the open windows of a former program those of this one.
+        self.adopts: list[tuple[str, Callable[[Mapping[str, Any]], None]]] = []
         # Of operators with work under way, from the head down: a turn for it, and the wait for all of it.
         self.polls: list[Callable[[int], None]] = []
         self.settles: list[Callable[[int], None]] = []

@@ -56,6 +56,12 @@ class MergingWindows:
             else:
                 self._kept.drop(self._canon)
 
+    def restore(self, canon: Any, namespace: Any) -> None:
+        """A window of a former program."""
+        self.load(canon)
+        self._live[namespace] = namespace
+        self.save()
+
     def state_of(self, namespace: Any) -> Any:
         """Where the contents of a window are; None if there is no such window."""
         return self._live.get(namespace)

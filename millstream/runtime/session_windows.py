@@ -7,7 +7,7 @@ has an entry for each session at its first end, and whoever finds the session gr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -16,9 +16,11 @@ from millstream.common.window_bases import no_timestamp
 from millstream.graph.operators import WindowOp
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.failpoints import reached
+from millstream.runtime.kept_windows import KeptWindows
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.simple_windows import Apply, SimpleWindows
 from millstream.runtime.state import ATOMIC, DELETED, Table, isolate
+from millstream.runtime.window_change import Former
 
 __all__ = ["SessionWindows"]
 
@@ -35,12 +37,14 @@ class SessionWindows(SimpleWindows):
         op: WindowOp,
         keys: KeyContext,
         table: Table,
+        former: Former,
+        kept: KeptWindows,
         emit: Callable[[Any, int], None],
         emit_late: Callable[[Any, int], None] | None,
         apply: Apply | None,
         enter: Callable[[Any], None],
     ) -> None:
-        super().__init__(op, keys, emit, emit_late, apply, enter)
+        super().__init__(op, keys, former, kept, emit, emit_late, apply, enter)
         assigner = op.assigner
         self.gap: int | None = assigner.gap if type(assigner) is EventTimeSessionWindows else None
         self._table = table
@@ -184,11 +188,18 @@ class SessionWindows(SimpleWindows):
         """Fire sessions that are over, in the order of their ends; forget those that nothing can come to any more."""
         before, self.watermark = self.watermark, watermark
         self._refresh()
-        heap = self._heap
+        heap, kept = self._heap, self._kept
+        ends = kept.over(before, watermark) if kept else []
         while heap and heap[0] <= watermark:
             at = heappop(heap)
+            while ends and ends[0] - 1 <= at:
+                self._fire_kept(ends.pop(0))
             for key in self._at.pop(at):
                 self._due(key, at, before)
+        for end in ends:
+            self._fire_kept(end)
+        if kept:
+            kept.expire(watermark, self._lateness)
         self._keys.leave()
 
     def _due(self, key: Any, at: int, before: int) -> None:
@@ -224,6 +235,21 @@ class SessionWindows(SimpleWindows):
             kept[:] = [one for one in kept if one[1] - 1 + lateness > at]
         else:
             self._forget(key)
+
+    # -- windows of a former program --------------------------------------------------------------------------
+
+    def adopt(self, states: Mapping[str, Any]) -> None:
+        """Go on with the windows that are open, whoever has kept them (`window_change.py`)."""
+        for one in self._open_windows(states):
+            if one.merges:
+                sessions = self._changed(one.key)
+                if sessions is None or sessions is DELETED:
+                    sessions = self._changes[one.key] = []
+                place = sum(other[0] < one.start for other in sessions)
+                sessions.insert(place, [one.start, one.end, one.value])
+            else:
+                self._kept.put(one.key, one.start, one.end, one.value)
+        self.valid = False
 
     def _forget(self, key: Any) -> None:
         if self._read(key, None) is None:

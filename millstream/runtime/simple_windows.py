@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from millstream.common.windows import TimeWindow
 from millstream.graph.operators import WindowOp
 from millstream.runtime import clock
 from millstream.runtime.clock import MAX_TIME, NO_TIME
+from millstream.runtime.kept_windows import KeptWindows
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.keys import original_key
 from millstream.runtime.window_calls import Incremental
+from millstream.runtime.window_change import Former, OpenWindow
 
 __all__ = ["SimpleWindows"]
 
@@ -25,6 +27,8 @@ class SimpleWindows:
         self,
         op: WindowOp,
         keys: KeyContext,
+        former: Former,
+        kept: KeptWindows,
         emit: Callable[[Any, int], None],
         emit_late: Callable[[Any, int], None] | None,
         apply: Apply | None,
@@ -42,6 +46,9 @@ class SimpleWindows:
         self.add, self.reduce, self.fresh = function.add, function.reduce, function.fresh
         self._first, self._merge, self._result = function.first, function.merge, function.result
         self._watermark = NO_TIME
+        self._former = former
+        # What a former program has left that this one's windows are not.
+        self._kept = kept
 
     def now(self) -> int:
         """Processing time."""
@@ -66,3 +73,30 @@ class SimpleWindows:
         if results is not None:
             for one in results:
                 self._emit(one, min(end - 1, MAX_TIME))
+
+    # -- windows of a former program --------------------------------------------------------------------------
+
+    def _open_windows(self, states: Mapping[str, Any], mine: str = "") -> list[OpenWindow]:
+        """Those that are open and not over, taken out of the state."""
+        before, watermark = self._former.changed(states), self._watermark
+        if before is None:
+            return []
+        self._former.drop_timers()
+        merging = not mine
+        return [
+            one
+            for one in self._former.take(before, watermark, merging=merging, mine=mine)
+            if one.end - 1 + self._lateness > watermark != MAX_TIME
+        ]
+
+    def _fire_kept(self, end: int, apart_from: int | None = None) -> None:
+        """Fire the windows with this end; but not those that begin at a certain time."""
+        at = min(end - 1, MAX_TIME)
+        for key, start in self._kept.ending(end):
+            if start == apart_from:
+                continue
+            value = self._result(self._kept.get(key, start, end))
+            if self._apply is None:
+                self._emit(value, at)
+            else:
+                self._call(start, end, key, value)

@@ -15,13 +15,21 @@ from millstream.common.checkpointed import (
 from millstream.common.functions import RuntimeContext
 from millstream.common.state import OperatorStateStore
 from millstream.errors import StateMismatch
+from millstream.graph.operators import WindowOp
 from millstream.runtime.state import Table, make_hash_table
+from millstream.runtime.window_change import is_window_state
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import Chain
     from millstream.runtime.job import JobSpec
 
-__all__ = ["InitializationContext", "SnapshotContext", "check_claimed", "table_maker"]
+__all__ = [
+    "InitializationContext",
+    "SnapshotContext",
+    "adopt_windows",
+    "check_claimed",
+    "table_maker",
+]
 
 
 class SnapshotContext(FunctionSnapshotContext):
@@ -73,6 +81,8 @@ def check_claimed(chain: Chain, manifest: Manifest) -> None:
             continue
         asked = chain.store.registered.get(node.uid, {})
         for name, found in info.states.items():
+            if isinstance(node.operator, WindowOp) and is_window_state(name):
+                continue  # Window operators go on with each other's state.
             if name not in asked and not found.get("lazy"):
                 raise StateMismatch(
                     f"the state '{name}' of '{node.name}' is not asked for by the program any more",
@@ -83,3 +93,12 @@ def check_claimed(chain: Chain, manifest: Manifest) -> None:
                     or "no state",
                     hint="give the state its old name; --allowNonRestoredState (-n) leaves it behind",
                 )
+
+
+def adopt_windows(chain: Chain, manifest: Manifest) -> None:
+    """Before the first record of a program that may have changed: open windows become those of its operators."""
+    for uid, adopt in chain.adopts:
+        info = manifest.operators.get(uid)
+        if info is not None:
+            adopt(info.states)
+    chain.leave_keys()

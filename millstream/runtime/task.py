@@ -52,6 +52,7 @@ from millstream.runtime.sources import SplitRange, SubtaskRanges
 from millstream.runtime.state_access import (
     InitializationContext,
     SnapshotContext,
+    adopt_windows,
     check_claimed,
     table_maker,
 )
@@ -536,8 +537,10 @@ class LevelTask:
         chain.opened = True
         registered = chain.store.registered
         self._slot.eager[chain.vertex.id] = {uid: set(of) for uid, of in registered.items()}
-        if manifest is not None and self.job.strict and self.epoch == self.job.first_epoch:
-            check_claimed(chain, manifest)
+        if manifest is not None and self.epoch == self.job.first_epoch:
+            if self.job.strict:
+                check_claimed(chain, manifest)
+            adopt_windows(chain, manifest)
 
     def _version(self) -> Manifest | None:
         """The checkpoint before this epoch."""

@@ -130,6 +130,11 @@ class _Queue:
         else:
             self._changes[key] = DELETED
 
+    def forget(self, wanted: Callable[[Any], bool]) -> None:
+        for key in [key for key in self._table.keys() if wanted(key[1][1])]:  # noqa: SIM118
+            self._forget(key)
+        self.calendar.valid = False
+
     def due(self) -> int | None:
         self.calendar.refresh(self._table)
         return self.calendar.next
@@ -203,6 +208,11 @@ class InternalTimers:
     def delete_processing(self, namespace: Any, timestamp: int) -> None:
         """Do not fire."""
         self._processing.delete((self._keys.canon, (timestamp, namespace)))
+
+    def forget(self, wanted: Callable[[Any], bool]) -> None:
+        """Remove all timers of certain namespaces, of every key."""
+        self._event.forget(wanted)
+        self._processing.forget(wanted)
 
     def advance(self, watermark: int) -> None:
         """The watermark has moved on."""

@@ -7,7 +7,7 @@ cases, event-time windows with the default trigger, have faster ways of their ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.common.evictor import TimestampedValue
@@ -15,16 +15,31 @@ from millstream.common.functions import Function, RuntimeContext
 from millstream.common.state import ValueStateDescriptor
 from millstream.common.trigger import Trigger, TriggerResult
 from millstream.common.window_assigner import MergingWindowAssigner
+from millstream.common.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    GlobalWindows,
+)
 from millstream.common.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-from millstream.common.windows import MAX_TIMESTAMP
+from millstream.common.windows import MAX_TIMESTAMP, TimeWindow
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import WindowOp
 from millstream.runtime.keyed_state import NO_KEY, KeyContext, KeyedStates
+from millstream.runtime.keys import original_key
 from millstream.runtime.merging_windows import MergingWindows
 from millstream.runtime.store import StateStore
 from millstream.runtime.text import shorten
 from millstream.runtime.timers import InternalTimers
 from millstream.runtime.window_calls import caller, folder, functions_in
+from millstream.runtime.window_change import (
+    EVENT_TIME,
+    KEPT,
+    MERGING,
+    WINDOW_SET,
+    Former,
+    OpenWindow,
+    shown,
+)
 from millstream.runtime.window_contexts import (
     AssignerContext,
     EvictorContext,
@@ -44,6 +59,7 @@ from millstream.runtime.window_state import (
 __all__ = ["WindowOperator"]
 
 _CONTINUE = TriggerResult.CONTINUE
+_TIMELESS = (GlobalWindows, CountTumblingWindowAssigner, CountSlidingWindowAssigner)
 
 
 class WindowOperator:
@@ -98,8 +114,10 @@ class WindowOperator:
 
         self._merging: MergingWindows | None = None
         if isinstance(op.assigner, MergingWindowAssigner):
-            kept = single("window-set", states)
+            kept = single(WINDOW_SET, states)
             self._merging = MergingWindows(op.assigner, self._namespaces, kept)
+        self._layout = "windows" if self._merging is None else MERGING
+        self._former = Former(store, uid, name, op, self._layout)
 
         self._trigger: Trigger[Any, Any] = op.trigger
         self._on_element = op.trigger.on_element
@@ -243,7 +261,8 @@ class WindowOperator:
         state_namespace = namespace
         if live is not None:
             live.load(canon)
-            state_namespace = live.state_of(namespace)
+            if type(namespace) is not tuple or len(namespace) == 2:
+                state_namespace = live.state_of(namespace)
         window = self._namespaces.window(namespace)
         if window is None or state_namespace is None:
             # A timer that a trigger has left behind: the window has become part of another one.
@@ -337,6 +356,51 @@ class WindowOperator:
             got=f"{type(kept).__name__} {shorten(kept)}",
             hint="return those of the TimestampedValue objects it was given that are to stay",
         )
+
+    # -- windows of a former program ----------------------------------------------------------------------
+
+    def adopt(self, states: Mapping[str, Any]) -> None:
+        """Go on with the windows that are open, whoever has kept them (`window_change.py`)."""
+        before = self._former.changed(states)
+        if before is None:
+            return
+        merged, merging = before["layout"] in (MERGING, "sessions"), self._merging is not None
+        found = self._former.take(before, self._timers.watermark, merging=merging)
+        if found and isinstance(self._op.assigner, _TIMELESS):
+            self._former.refuse("windows that are stretches of time", repr(self._op.assigner))
+        if merged != merging:
+            # Those that do not merge have other namespaces in the two cases.
+            length = 3 if merged else 2
+            self._timers.forget(lambda namespace: len(namespace) == length)
+        by_end = EVENT_TIME in (before["trigger"], shown(self._trigger))
+        for one in found:
+            self._adopt(one, fires=by_end)
+        self._keys.leave()
+        self._scope.canon = NO_KEY
+
+    def _adopt(self, one: OpenWindow, *, fires: bool) -> None:
+        keys, scope, timers = self._keys, self._scope, self._timers
+        window = TimeWindow(one.start, one.end)
+        namespace: Any = one.start, one.end
+        if self._merging is not None and not one.merges:
+            # A session may come to have the same bounds, and is another window.
+            namespace = *namespace, KEPT
+        keys.canon, keys.key = one.key, original_key(one.key)
+        pair = one.key, namespace
+        scope.key, scope.canon = keys.key, pair
+        self._trigger_context.namespace = namespace
+        last, cleanup = window.max_timestamp(), self._cleanup_time(window)
+        if self._event_time and cleanup <= timers.watermark:
+            # It has been kept for late records that are no longer allowed.
+            self._remove(window, namespace, pair)
+            return
+        self._contents.restore(pair, one.value)
+        if self._merging is not None and one.merges:
+            self._merging.restore(one.key, namespace)
+        if self._event_time and fires and last > timers.watermark:
+            timers.register_event(namespace, last)
+        if cleanup < MAX_TIMESTAMP:
+            self._register_cleanup(namespace, cleanup)
 
     # -- merging ----------------------------------------------------------------------------------------
 

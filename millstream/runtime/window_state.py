@@ -23,11 +23,9 @@ from millstream.runtime.keys import canonical
 from millstream.runtime.state import DELETED, MISSING, ListChange, Table, isolate
 from millstream.runtime.store import StateStore
 from millstream.runtime.text import shorten
+from millstream.runtime.window_change import CONTENTS, RECORDS, TIMED_RECORDS
 
 __all__ = ["Contents", "Namespaces", "SingleValue", "TimedContents", "make_contents", "own_table"]
-
-CONTENTS = "window-contents"
-"""The name of the state."""
 
 
 def own_table(
@@ -155,6 +153,10 @@ class Contents(ABC):
     def clear(self, key: Any) -> None:
         """Remove everything."""
 
+    @abstractmethod
+    def restore(self, key: Any, value: Any) -> None:
+        """Put what a window of a former program held into one that is empty."""
+
 
 class ListContents(Contents):
     """The records themselves."""
@@ -202,6 +204,9 @@ class ListContents(Contents):
             self._changes.pop(key, None)
         else:
             self._changes[key] = DELETED
+
+    def restore(self, key: Any, value: Any) -> None:
+        self._changes[key] = ListChange(value, replace=True)
 
 
 class TimedContents(ListContents):
@@ -259,6 +264,9 @@ class ReduceContents(Contents):
     def clear(self, key: Any) -> None:
         self._values.drop(key)
 
+    def restore(self, key: Any, value: Any) -> None:
+        self._values.put(key, value)
+
 
 class AggregateContents(Contents):
     """The accumulator of an aggregate function."""
@@ -299,14 +307,17 @@ class AggregateContents(Contents):
     def clear(self, key: Any) -> None:
         self._values.drop(key)
 
+    def restore(self, key: Any, value: Any) -> None:
+        self._values.put(key, value)
+
 
 def make_contents(op: WindowOp, name: str, table: Callable[[Any], Any]) -> Contents:
     """How the contents of the operator's windows are kept."""
     if op.evictor is not None:
-        return TimedContents(table(ListStateDescriptor(CONTENTS)))
+        return TimedContents(table(ListStateDescriptor(TIMED_RECORDS)))
     if op.kind == "reduce":
         return ReduceContents(table(ValueStateDescriptor(CONTENTS)), op.incremental)
     if op.kind == "aggregate":
         descriptor = ValueStateDescriptor(CONTENTS, op.accumulator_type)
         return AggregateContents(table(descriptor), op.incremental, name)
-    return ListContents(table(ListStateDescriptor(CONTENTS)))
+    return ListContents(table(ListStateDescriptor(RECORDS)))

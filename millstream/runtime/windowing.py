@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from millstream.checkpoint.statefile import table_name
 from millstream.common.checkpointed import KeyedStateStore
 from millstream.common.functions import Function
 from millstream.common.triggers import EventTimeTrigger
@@ -33,13 +34,16 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aligned_windows import AlignedWindows
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.exchange import emit_canonical, emit_current_key
+from millstream.runtime.kept_windows import KeptWindows
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.panes import Panes, PanesOnDisk, PaneTable
 from millstream.runtime.recognize import never_returns
 from millstream.runtime.session_windows import SessionWindows
 from millstream.runtime.state import MISSING
+from millstream.runtime.state_codec import codec_for
 from millstream.runtime.timers import InternalTimers
 from millstream.runtime.window_calls import caller
+from millstream.runtime.window_change import CONTENTS, SESSIONS, Former, panes_name
 from millstream.runtime.window_contexts import NamedStates, NoWindowState, WindowContext
 from millstream.runtime.window_operator import WindowOperator
 
@@ -144,6 +148,7 @@ def general_operator(
     timers.on_processing_time = operator.on_processing_time
     b.fires(node, timers)
     b.late[node.id] = operator
+    b.adopts.append((node.uid, operator.adopt))
     for function in operator.functions:
         b.opens(node, function)
     return operator
@@ -184,14 +189,25 @@ class _Functions:
         self._scope.canon = self.keys.canon, (window.start, window.end)
 
 
+def _former(
+    b: ChainBuilder, node: StreamNode, op: WindowOp, layout: str
+) -> tuple[Former, KeptWindows]:
+    """The windows that a former program has left open."""
+    former = Former(b.store, node.uid, node.name, op, layout)
+    codec = codec_for(op.accumulator_type)
+    return former, KeptWindows(b.store.table(table_name(node.uid, CONTENTS), "value", codec))
+
+
 def _compile_sessions(
     b: ChainBuilder, node: StreamNode, op: WindowOp, v: str, result: Outlet, late: Outlet | None
 ) -> None:
     functions = _Functions(b, node, op)
-    table = b.table(node, "window-sessions")
+    table = b.table(node, SESSIONS)
+    former, kept = _former(b, node, op, "sessions")
     operator = SessionWindows(
-        op, functions.keys, table, result, late, functions.apply, functions.enter
+        op, functions.keys, table, former, kept, result, late, functions.apply, functions.enter
     )
+    b.adopts.append((node.uid, operator.adopt))
     functions.belong_to(operator)
     b.follows(node, operator)
     b.late[node.id] = operator
@@ -229,7 +245,7 @@ def _compile_aligned(
 ) -> None:
     code = b.code
     functions = _Functions(b, node, op)
-    table = b.pane_table(node, "window-panes", op.accumulator_type)
+    table = b.pane_table(node, panes_name(op), op.accumulator_type)
     panes: Panes
     if isinstance(table, PaneTable):
         panes = table
@@ -238,9 +254,11 @@ def _compile_aligned(
         # At the end of an epoch its changes go into the table.
         b.store.expiring.append(on_disk)
         panes = on_disk
+    former, kept = _former(b, node, op, "panes")
     operator = AlignedWindows(
-        op, functions.keys, panes, result, late, functions.apply, functions.enter
+        op, functions.keys, panes, former, kept, result, late, functions.apply, functions.enter
     )
+    b.adopts.append((node.uid, operator.adopt))
     functions.belong_to(operator)
     b.follows(node, operator)
     b.late[node.id] = operator

@@ -307,7 +307,7 @@ def test_lateness_fires_again_with_everything(bench):
     b = bench(tumbling, lateness=5)
     b.add(1, 1)
     assert b.advance(9) == [([1], 9)]
-    assert b.left() == ["window-contents"]
+    assert b.left() == ["window-records"]
     assert b.add(2, 2) == [([1, 2], 9)]
     assert b.advance(13) == []
     assert b.add(3, 3) == [([1, 2, 3], 9)]
@@ -322,7 +322,7 @@ def test_endless_lateness_has_no_cleanup(bench):
     b.add(1, 1)
     assert [timer[0] for timer in b.timers.event] == [9]
     assert b.advance(MAX) == [([1], 9)]
-    assert b.left() == ["window-contents"]
+    assert b.left() == ["window-records"]
 
 
 def test_a_record_without_timestamp(bench):
@@ -444,7 +444,7 @@ def test_count_trigger_on_sessions_adds_the_counts(bench):
     assert b.add("a", 0) == []
     assert b.add("c", 16) == []
     assert b.add("b", 8) == [(["a", "c", "b"], 25)]
-    assert b.left() == ["window-contents", "window-set"]
+    assert b.left() == ["window-records", "window-set"]
     b.advance(25)
     assert b.left() == []
 
@@ -691,7 +691,7 @@ def test_trigger_window_and_global_state_may_share_a_name(bench):
     b = bench(tumbling, trigger=CountTrigger.of(2), function=Counts())
     fired = [one[0][0] for n in (1, 2, 3, 4, 11, 12) if (one := b.add(n, n))]
     assert fired == [(1, 1), (2, 2), (1, 3)]
-    assert b.left() == ["count", "window-contents", "window:count"]
+    assert b.left() == ["count", "window-records", "window:count"]
     b.advance(MAX)
     assert b.left() == ["count"]
 
@@ -830,7 +830,7 @@ def test_evicting_afterwards(bench):
 def test_evicting_everything(bench):
     b = bench(everything, trigger=CountTrigger.of(2), evictor=CountEvictor.of(0))
     assert [one[0][0] for n in range(4) if (one := b.add(n))] == [[], []]
-    assert "window-contents" not in b.left()
+    assert "window-timed-records" not in b.left()
 
 
 def test_time_and_delta_evictors(bench):
@@ -1037,6 +1037,6 @@ def test_processing_time_trigger_on_event_time_windows(bench):
     b = bench(tumbling, trigger=ProcessingTimeTrigger.create())
     b.add("a", 1)
     assert b.advance_clock(9) == [(["a"], 9)]
-    assert b.left() == ["window-contents"]
+    assert b.left() == ["window-records"]
     assert b.advance(9) == []
     assert b.left() == []

@@ -1,0 +1,155 @@
+"""Windows that are open when a savepoint is taken end as they began, whatever the windows of the program that goes on.
+
+Everything about the windows may be another then: their size, offset, slide, gap and kind, the trigger, the lateness,
+the evictor, the function, and with them which implementation runs them; and the parallelism and the backend.
+"""
+
+from collections import Counter
+
+import pytest
+from hypothesis import assume, event, given, note
+from hypothesis import strategies as st
+
+from millstream.common.configuration import Configuration
+from millstream.errors import StateMismatch
+from millstream.testing import OperatorHarness
+from tests.properties import time_reference as ref
+from tests.properties.test_time_programs import LATE, label, windowed
+from tests.properties.test_time_programs import windows as drawn_windows
+
+TIMES = st.integers(-4, 30)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 9), TIMES, st.none()),
+        st.tuples(st.sampled_from("abc"), st.integers(0, 9), TIMES, st.none()),
+        TIMES.map(ref.Mark),
+    ),
+    max_size=12,
+)
+BACKENDS = st.sampled_from(["hashmap", "hashmap", "lmdb"])
+
+# -- the rule --------------------------------------------------------------------------------------
+
+
+class Changed(ref.Windows):
+    """Windows that go on with those of others. One that does not merge is no session, and is not joined by any: among
+    sessions it is `(start, end, "kept")`."""
+
+    def __init__(self, old, spec):
+        super().__init__(spec)
+        self.timers.watermark = watermark = old.timers.watermark
+        self.firings = old.firings
+        if innermost(self.trigger).kind == innermost(old.trigger).kind:
+            innermost(self.trigger).state = dict(innermost(old.trigger).state)
+        if old.merging or not self.merging:
+            self.timers.waiting = dict(old.timers.waiting)
+        at_the_end = "event" in (self.trigger.kind, old.trigger.kind)
+        for (key, window), records in old.contents.items():
+            if not records:
+                continue
+            if self.merging and not old.merging:
+                window = (*window, "kept")
+            if self._is_late(window):
+                self.firings.pop((key, window), None)
+                self.trigger.clear(key, window)
+                continue
+            self.contents[key, window] = list(records)
+            if self.merging and old.merging:
+                self.sessions.setdefault(key, set()).add(window)
+            if at_the_end and self.event_time and ref.last_of(window) > watermark:
+                self.timers.add(ref.last_of(window), (key, window))
+            if self._cleanup(window) != ref.MAX:
+                self.timers.add(self._cleanup(window), (key, window))
+
+    def _time(self, time, key, window):
+        if len(window) == 2:
+            yield from super()._time(time, key, window)
+            return
+        merging, self.merging = self.merging, False
+        yield from super()._time(time, key, window)
+        self.merging = merging
+
+    def _result(self, key, window, contents):
+        return super()._result(key, window[:2], contents)
+
+
+def innermost(trigger):
+    return trigger if trigger.inner is None else innermost(trigger.inner)
+
+
+def contents_of(spec):
+    """What a window keeps: records with or without timestamps, or what a function has made of them."""
+    return "timed" if spec.evictor is not None else spec.function
+
+
+def convertible(old, new):
+    """If what is in the old windows can be what is in the new ones: records can become anything, a value only stays."""
+    found, wanted = contents_of(old), contents_of(new)
+    return found == wanted or found == "timed" or (found == "list" and wanted != "timed")
+
+
+def interpret(windows, steps, *, last):
+    results, watermark = [], windows.timers.watermark
+    for step in [*steps, *([ref.Mark(ref.MAX)] if last else [])]:
+        if not isinstance(step, ref.Mark):
+            results += windows.feed(ref.Rec(step, step[2]))
+        elif step.time > watermark:
+            watermark = step.time
+            results += windows.feed(step)
+    found = [(one.value, one.timestamp) for one in results if isinstance(one, ref.Rec)]
+    return Counter(found), Counter((one.value, one.timestamp) for one in windows.late)
+
+
+# -- the engine ------------------------------------------------------------------------------------
+
+
+def fed(harness, steps, *, last):
+    for step in steps:
+        if isinstance(step, ref.Mark):
+            harness.process_watermark(step.time)
+        else:
+            harness.process_element(step, step[2])
+    if last:
+        harness.end_input()
+    return (
+        Counter(harness.extract_output_with_timestamps()),
+        Counter(harness.get_side_output_with_timestamps(LATE)),
+    )
+
+
+def options(panes, backend, parallelism):
+    config = Configuration().set_string("millstream.windows.share-panes", str(panes))
+    return {
+        "configuration": config,
+        "state_backend": backend,
+        "parallelism": parallelism,
+        "side_outputs": [LATE],
+    }
+
+
+RUNS = st.builds(options, st.booleans(), BACKENDS, st.sampled_from([1, 2, 3]))
+
+
+@pytest.mark.timeout(1800)
+@given(drawn_windows(exact=True), drawn_windows(exact=True), STEPS, STEPS, RUNS, RUNS)
+def test_open_windows_end_as_they_began(old, new, first, second, run, other_run):
+    assume((old.assigner[0] == "global") == (new.assigner[0] == "global"))
+    event(f"{label(old)} to {label(new)}")
+    note(f"{run} to {other_run}")
+    before = ref.Windows(old)
+    with OperatorHarness(lambda s: windowed(s, old).uid("windows"), **run) as harness:
+        assert fed(harness, first, last=False) == interpret(before, first, last=False)
+        snapshot = harness.snapshot()
+
+    def again():
+        return OperatorHarness.restore(
+            lambda s: windowed(s, new).uid("windows"), snapshot, **other_run
+        )
+
+    if not convertible(old, new) and any(before.contents.values()):
+        event("refused")
+        with pytest.raises(StateMismatch, match="cannot go on with"), again():
+            pass
+        return
+    with again() as harness:
+        assert fed(harness, second, last=True) == interpret(Changed(before, new), second, last=True)
