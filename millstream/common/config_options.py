@@ -171,15 +171,29 @@ class TypedConfigOptionBuilder(Generic[T]):
         self._wanted = wanted
         self._parse = parse
 
-    def at_least(self, least: int, unit: str = "") -> TypedConfigOptionBuilder[T]:
+    def at_least(self, least: float, unit: str = "") -> TypedConfigOptionBuilder[T]:
         """The same key, for values that are not smaller.
 
         >>> ConfigOptions.key("a").int_type().at_least(1).default_value(5).wanted
         'a whole number of 32 bits, at least 1'
         """
         wanted = f"{self._wanted}, at least {least}{unit and ' '}{unit}"
-        bounded = AtLeast(self._parse, least)
-        return TypedConfigOptionBuilder(self._key, self._type_name, wanted, bounded)
+        return self._bounded(wanted, Within(self._parse, least))
+
+    def between(
+        self, least: float, most: float, also: float | None = None
+    ) -> TypedConfigOptionBuilder[T]:
+        """The same key, for values of a range, and perhaps one that stands for something else.
+
+        >>> ConfigOptions.key("a").int_type().between(1, 9, also=-1).default_value(5).wanted
+        'a whole number of 32 bits, from 1 to 9, or -1'
+        """
+        wanted = f"{self._wanted}, from {least} to {most}"
+        wanted = wanted if also is None else f"{wanted}, or {also}"
+        return self._bounded(wanted, Within(self._parse, least, most, also))
+
+    def _bounded(self, wanted: str, parse: Callable[[Any], T]) -> TypedConfigOptionBuilder[T]:
+        return TypedConfigOptionBuilder(self._key, self._type_name, wanted, parse)
 
     def default_value(self, value: T | str) -> ConfigOption[T]:
         """The option with a default, which must itself be a good value.
@@ -200,20 +214,24 @@ class TypedConfigOptionBuilder(Generic[T]):
 
 
 @dataclass(frozen=True)
-class AtLeast:
-    """Reads a number that must not be too small.
+class Within:
+    """Reads a number that must not be too small or too large.
 
-    >>> AtLeast(int, 1)("2")
+    >>> Within(int, 1)("2")
     2
     """
 
     parse: Callable[[Any], Any]
-    least: int
+    least: float
+    most: float = float("inf")
+    also: float | None = None
 
     def __call__(self, value: Any) -> Any:
         number = self.parse(value)
-        if number < self.least:
-            raise InvalidArgument(f"this is less than {self.least}", got=repr(value)[:200])
+        # So written, a value that is no number is none of the range.
+        if not self.least <= number <= self.most and number != self.also:
+            msg = f"this is not from {self.least} to {self.most}"
+            raise InvalidArgument(msg, got=repr(value)[:200])
         return number
 
 

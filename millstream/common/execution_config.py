@@ -16,9 +16,7 @@ from millstream.common.configuration import Configuration, to_text
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import ConfigurationError, InvalidArgument
 
-__all__ = ["ExecutionConfig"]
-
-_MOST_PARALLELISM = 1 << 15
+__all__ = ["ExecutionConfig", "checked_max_parallelism", "checked_parallelism"]
 
 # Why a setting is only kept.
 _NOT_MEASURED = "latency is not tracked by markers"
@@ -65,12 +63,7 @@ class ExecutionConfig:
         if parallelism == self.PARALLELISM_DEFAULT:
             self._configuration.remove_config(options.PARALLELISM.key)
             return self
-        if not _is_whole(parallelism) or parallelism < 1:
-            raise InvalidArgument(
-                "the parallelism must be 1 or more",
-                got=repr(parallelism),
-                hint="ExecutionConfig.PARALLELISM_DEFAULT goes back to the default",
-            )
+        checked_parallelism(parallelism, "ExecutionConfig.PARALLELISM_DEFAULT is the default")
         self._configuration.set_integer(options.PARALLELISM.key, parallelism)
         return self
 
@@ -88,11 +81,7 @@ class ExecutionConfig:
         >>> ExecutionConfig().set_max_parallelism(128).get_max_parallelism()
         128
         """
-        if not _is_whole(max_parallelism) or not 1 <= max_parallelism <= _MOST_PARALLELISM:
-            raise InvalidArgument(
-                f"the max parallelism must be from 1 to {_MOST_PARALLELISM}",
-                got=repr(max_parallelism),
-            )
+        checked_max_parallelism(max_parallelism)
         self._configuration.set_integer(options.MAX_PARALLELISM.key, max_parallelism)
         return self
 
@@ -258,10 +247,7 @@ class ExecutionConfig:
         return self
 
     def _set_duration(self, key: str, value: DurationLike) -> ExecutionConfig:
-        millis = parse_duration(value)
-        if millis < 0:
-            raise InvalidArgument("the time must not be negative", key=key, got=repr(value))
-        self._configuration.set_string(key, f"{millis} ms")
+        options.put(self._configuration, options.ALL[key], f"{parse_duration(value)} ms")
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -274,8 +260,29 @@ class ExecutionConfig:
         return f"ExecutionConfig({self._configuration})"
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def checked_parallelism(value: Any, hint: str | None = None) -> int:
+    """A number of subtasks; an error if it cannot be one.
+
+    >>> checked_parallelism(4)
+    4
+    """
+    return _in_range("the parallelism", value, hint)
+
+
+def checked_max_parallelism(value: Any) -> int:
+    """A number of key groups; an error if it cannot be one.
+
+    >>> checked_max_parallelism(128)
+    128
+    """
+    return _in_range("the max parallelism", value)
+
+
+def _in_range(what: str, value: Any, hint: str | None = None) -> int:
+    most = options.MOST_PARALLELISM
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+        return value
+    raise InvalidArgument(f"{what} must be from 1 to {most}", got=repr(value)[:200], hint=hint)
 
 
 # Flink writes a map as name:value,name:value with '...' around a part that has one of , : '

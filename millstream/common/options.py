@@ -11,10 +11,20 @@ import difflib
 from typing import Any, TypeVar
 
 from millstream.common.config_options import ConfigOption, ConfigOptions
-from millstream.common.configuration import Configuration
-from millstream.errors import ConfigurationError
+from millstream.common.configuration import Configuration, to_text
+from millstream.errors import ConfigurationError, InvalidArgument
 
-__all__ = ["ALL", "PREFIXES", "check_known", "get"]
+__all__ = [
+    "ALL",
+    "MOST_PARALLELISM",
+    "PREFIXES",
+    "check_known",
+    "check_values",
+    "checked",
+    "get",
+    "put",
+    "read",
+]
 
 T = TypeVar("T")
 """The type of an option's values."""
@@ -34,6 +44,9 @@ def _known(option: ConfigOption[T], description: str) -> ConfigOption[T]:
 
 _key = ConfigOptions.key
 
+MOST_PARALLELISM = 1 << 15
+"""The most subtasks and key groups that an operator can have, as in Flink."""
+
 # ------------------------------------------------------------------ the job as a whole
 
 TARGET = _known(
@@ -51,15 +64,21 @@ PIPELINE_NAME = _known(
     "The name of the job, unless execute() is given one.",
 )
 PARALLELISM = _known(
-    _key("parallelism.default").int_type().at_least(1).default_value(1),
+    _key("parallelism.default").int_type().between(1, MOST_PARALLELISM).default_value(1),
     "How many subtasks an operator has that does not say so itself.",
 )
 MAX_PARALLELISM = _known(
-    _key("pipeline.max-parallelism").int_type().default_value(-1),
+    _key("pipeline.max-parallelism")
+    .int_type()
+    .between(1, MOST_PARALLELISM, also=-1)
+    .default_value(-1),
     "How many key groups there are, and so the most a job can be scaled to; -1 derives it.",
 )
 AUTO_WATERMARK_INTERVAL = _known(
-    _key("pipeline.auto-watermark-interval").duration_type().default_value("200 ms"),
+    _key("pipeline.auto-watermark-interval")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("200 ms"),
     "How often periodic watermark generators are asked; 0 means never.",
 )
 OPERATOR_CHAINING = _known(
@@ -86,7 +105,10 @@ GLOBAL_JOB_PARAMETERS = _known(
     'Parameters that every function can read, as "name:value,name:value".',
 )
 BUFFER_TIMEOUT = _known(
-    _key("execution.buffer-timeout.interval").duration_type().default_value("100 ms"),
+    _key("execution.buffer-timeout.interval")
+    .duration_type()
+    .at_least(-1, "ms")
+    .default_value("100 ms"),
     "How long a record may wait for its buffer to fill.",
 )
 PYTHON_FILES = _known(
@@ -121,7 +143,7 @@ PYTHON_EXECUTABLE = _known(
 # ------------------------------------------------------------------ checkpoints and state
 
 CHECKPOINTING_INTERVAL = _known(
-    _key("execution.checkpointing.interval").duration_type().no_default_value(),
+    _key("execution.checkpointing.interval").duration_type().at_least(1, "ms").no_default_value(),
     "How often a checkpoint is taken; without it there are none.",
 )
 CHECKPOINTING_MODE = _known(
@@ -131,19 +153,31 @@ CHECKPOINTING_MODE = _known(
     "What a checkpoint guarantees.",
 )
 CHECKPOINTING_TIMEOUT = _known(
-    _key("execution.checkpointing.timeout").duration_type().default_value("10 min"),
+    _key("execution.checkpointing.timeout")
+    .duration_type()
+    .at_least(1, "ms")
+    .default_value("10 min"),
     "How long a checkpoint may take before it is given up.",
 )
 CHECKPOINTING_MIN_PAUSE = _known(
-    _key("execution.checkpointing.min-pause").duration_type().default_value("0 ms"),
+    _key("execution.checkpointing.min-pause")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("0 ms"),
     "The least time between the end of one checkpoint and the start of the next.",
 )
 CHECKPOINTING_MAX_CONCURRENT = _known(
-    _key("execution.checkpointing.max-concurrent-checkpoints").int_type().default_value(1),
+    _key("execution.checkpointing.max-concurrent-checkpoints")
+    .int_type()
+    .at_least(1)
+    .default_value(1),
     "How many checkpoints may be under way at once.",
 )
 CHECKPOINTING_TOLERABLE_FAILURES = _known(
-    _key("execution.checkpointing.tolerable-failed-checkpoints").int_type().default_value(0),
+    _key("execution.checkpointing.tolerable-failed-checkpoints")
+    .int_type()
+    .at_least(0)
+    .default_value(0),
     "How many checkpoints in a row may fail before the job does.",
 )
 CHECKPOINTING_DIRECTORY = _known(
@@ -155,7 +189,7 @@ SAVEPOINT_DIRECTORY = _known(
     "The folder of savepoints that are not given one.",
 )
 CHECKPOINTING_NUM_RETAINED = _known(
-    _key("execution.checkpointing.num-retained").int_type().default_value(1),
+    _key("execution.checkpointing.num-retained").int_type().at_least(1).default_value(1),
     "How many complete checkpoints are kept.",
 )
 CHECKPOINTING_INCREMENTAL = _known(
@@ -169,6 +203,7 @@ CHECKPOINTING_UNALIGNED = _known(
 CHECKPOINTING_ALIGNED_TIMEOUT = _known(
     _key("execution.checkpointing.aligned-checkpoint-timeout")
     .duration_type()
+    .at_least(0, "ms")
     .default_value("0 ms"),
     "Accepted for Flink's sake; epochs have no barriers to align.",
 )
@@ -211,61 +246,85 @@ RESTART_STRATEGY = _known(
     "What happens when a job fails.",
 )
 RESTART_FIXED_ATTEMPTS = _known(
-    _key("restart-strategy.fixed-delay.attempts").int_type().default_value(1),
+    _key("restart-strategy.fixed-delay.attempts").int_type().at_least(0).default_value(1),
     "How often a job is restarted before it is given up.",
 )
 RESTART_FIXED_DELAY = _known(
-    _key("restart-strategy.fixed-delay.delay").duration_type().default_value("1 s"),
+    _key("restart-strategy.fixed-delay.delay")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("1 s"),
     "How long to wait before a restart.",
 )
 RESTART_RATE_FAILURES = _known(
-    _key("restart-strategy.failure-rate.max-failures-per-interval").int_type().default_value(1),
+    _key("restart-strategy.failure-rate.max-failures-per-interval")
+    .int_type()
+    .at_least(1)
+    .default_value(1),
     "How many failures within the interval are borne.",
 )
 RESTART_RATE_INTERVAL = _known(
     _key("restart-strategy.failure-rate.failure-rate-interval")
     .duration_type()
+    .at_least(1, "ms")
     .default_value("1 min"),
     "The interval in which failures are counted.",
 )
 RESTART_RATE_DELAY = _known(
-    _key("restart-strategy.failure-rate.delay").duration_type().default_value("1 s"),
+    _key("restart-strategy.failure-rate.delay")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("1 s"),
     "How long to wait before a restart.",
 )
 RESTART_EXPONENTIAL_INITIAL = _known(
-    _key("restart-strategy.exponential-delay.initial-backoff").duration_type().default_value("1 s"),
+    _key("restart-strategy.exponential-delay.initial-backoff")
+    .duration_type()
+    .at_least(1, "ms")
+    .default_value("1 s"),
     "The first pause before a restart.",
 )
 RESTART_EXPONENTIAL_MAX = _known(
-    _key("restart-strategy.exponential-delay.max-backoff").duration_type().default_value("1 min"),
+    _key("restart-strategy.exponential-delay.max-backoff")
+    .duration_type()
+    .at_least(1, "ms")
+    .default_value("1 min"),
     "The longest pause before a restart.",
 )
 RESTART_EXPONENTIAL_MULTIPLIER = _known(
-    _key("restart-strategy.exponential-delay.backoff-multiplier").float_type().default_value(1.5),
+    _key("restart-strategy.exponential-delay.backoff-multiplier")
+    .float_type()
+    .at_least(1)
+    .default_value(1.5),
     "How much longer each pause is than the last.",
 )
 RESTART_EXPONENTIAL_RESET = _known(
     _key("restart-strategy.exponential-delay.reset-backoff-threshold")
     .duration_type()
+    .at_least(1, "ms")
     .default_value("1 h"),
     "How long a job must run without a failure for the pauses to begin anew.",
 )
 RESTART_EXPONENTIAL_JITTER = _known(
-    _key("restart-strategy.exponential-delay.jitter-factor").float_type().default_value(0.1),
+    _key("restart-strategy.exponential-delay.jitter-factor")
+    .float_type()
+    .between(0, 1)
+    .default_value(0.1),
     "By which part of itself a pause may be longer or shorter.",
 )
 RESTART_EXPONENTIAL_ATTEMPTS = _known(
     _key("restart-strategy.exponential-delay.attempts-before-reset-backoff")
     .int_type()
+    .at_least(1)
     .no_default_value(),
     "How many failures in a row are borne; without it any number.",
 )
 TASK_CANCELLATION_INTERVAL = _known(
-    _key("task.cancellation.interval").duration_type().default_value("30 s"),
+    _key("task.cancellation.interval").duration_type().at_least(0, "ms").default_value("30 s"),
     "How long to wait before a task is told again to end.",
 )
 TASK_CANCELLATION_TIMEOUT = _known(
-    _key("task.cancellation.timeout").duration_type().default_value("3 min"),
+    _key("task.cancellation.timeout").duration_type().at_least(0, "ms").default_value("3 min"),
     "How long a task may take to end; 0 waits for ever.",
 )
 HA_TYPE = _known(
@@ -284,11 +343,11 @@ HA_QUORUM = _known(
 # ------------------------------------------------------------------ watching a job
 
 REST_PORT = _known(
-    _key("rest.port").int_type().default_value(8081),
+    _key("rest.port").int_type().between(0, 65535).default_value(8081),
     "The port of the REST API and the dashboard.",
 )
 WEB_REFRESH_INTERVAL = _known(
-    _key("web.refresh-interval").duration_type().default_value("3 s"),
+    _key("web.refresh-interval").duration_type().at_least(1, "ms").default_value("3 s"),
     "How often the dashboard asks for news.",
 )
 METRICS_REPORTERS = _known(
@@ -296,7 +355,7 @@ METRICS_REPORTERS = _known(
     "The names of the metric reporters to start.",
 )
 LATENCY_INTERVAL = _known(
-    _key("metrics.latency.interval").duration_type().default_value("0 ms"),
+    _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("0 ms"),
     "How often latency is measured; 0 means never.",
 )
 
@@ -323,7 +382,7 @@ SHARE_PANES = _known(
     "Let aggregate() over sliding windows add each record once and merge the parts of a window, in the order of time.",
 )
 SORT_MEMORY = _known(
-    _key("millstream.sort.memory").memory_type().default_value("64 mb"),
+    _key("millstream.sort.memory").memory_type().at_least(1, "byte").default_value("64 mb"),
     "How much a receiver keeps in memory while it orders its buffers; the rest goes to disk.",
 )
 STATE_DIRECTORY = _known(
@@ -358,6 +417,15 @@ def get(config: Configuration, option: ConfigOption[T]) -> T:
     if value is None:
         # Only an option without a default comes here, and its T includes None.
         return None  # type: ignore[return-value]
+    return read(option, value)
+
+
+def read(option: ConfigOption[T], value: Any) -> T:
+    """What a value means as an option's; `ConfigurationError` if it cannot be.
+
+    >>> read(CHECKPOINTING_TIMEOUT, "1 min")
+    60000
+    """
     try:
         return option.parse(value)
     except (TypeError, ValueError):
@@ -369,6 +437,41 @@ def get(config: Configuration, option: ConfigOption[T]) -> T:
             about=option.description or None,
             hint=f"set {option.key} to {option.wanted}",
         ) from None
+
+
+def checked(option: ConfigOption[T], value: Any) -> T:
+    """As `read`, for what a program gives in a call: `InvalidArgument` if it cannot be.
+
+    >>> checked(BUFFER_TIMEOUT, "10 ms")
+    10
+    """
+    try:
+        return read(option, value)
+    except ConfigurationError as error:
+        msg = f"this is not {option.wanted}"
+        raise InvalidArgument(msg, got=repr(value)[:200], about=error.evidence["about"]) from None
+
+
+def put(config: Configuration, option: ConfigOption[Any], value: Any) -> None:
+    """Set an option, if the value can be one.
+
+    >>> config = Configuration()
+    >>> put(config, CHECKPOINTING_TIMEOUT, "1 min")
+    >>> get(config, CHECKPOINTING_TIMEOUT)
+    60000
+    """
+    checked(option, value)
+    config.set_string(option.key, to_text(value))
+
+
+def check_values(config: Configuration) -> None:
+    """Raise for a value that no option can have, also of options that this job does not read.
+
+    >>> check_values(Configuration().set_string("parallelism.default", "4"))
+    """
+    for key in sorted(config.key_set()):
+        if key in ALL:
+            get(config, ALL[key])
 
 
 def check_known(config: Configuration) -> list[str]:

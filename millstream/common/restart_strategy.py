@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from millstream.common import options
 from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
-from millstream.common.time import DurationLike, parse_duration
+from millstream.common.time import DurationLike
 from millstream.errors import InvalidArgument
 
 __all__ = ["RestartStrategies", "RestartStrategyConfiguration", "strategy_of"]
@@ -193,17 +193,17 @@ def strategy_of(configuration: Configuration) -> RestartStrategyConfiguration | 
         case None:
             return None
         case "fixed-delay":
-            return FixedDelayRestartStrategyConfiguration(
+            return RestartStrategies.fixed_delay_restart(
                 get(options.RESTART_FIXED_ATTEMPTS), get(options.RESTART_FIXED_DELAY)
             )
         case "failure-rate":
-            return FailureRateRestartStrategyConfiguration(
+            return RestartStrategies.failure_rate_restart(
                 get(options.RESTART_RATE_FAILURES),
                 get(options.RESTART_RATE_INTERVAL),
                 get(options.RESTART_RATE_DELAY),
             )
         case "exponential-delay":
-            return ExponentialDelayRestartStrategyConfiguration(
+            return RestartStrategies.exponential_delay_restart(
                 get(options.RESTART_EXPONENTIAL_INITIAL),
                 get(options.RESTART_EXPONENTIAL_MAX),
                 get(options.RESTART_EXPONENTIAL_MULTIPLIER),
@@ -257,8 +257,8 @@ class RestartStrategies:
          'restart-strategy.fixed-delay.delay': '1000 ms'}
         """
         return FixedDelayRestartStrategyConfiguration(
-            _not_negative("restart_attempts", restart_attempts),
-            _not_negative("delay_between_attempts", parse_duration(delay_between_attempts)),
+            _checked("restart_attempts", restart_attempts, options.RESTART_FIXED_ATTEMPTS),
+            _checked("delay_between_attempts", delay_between_attempts, options.RESTART_FIXED_DELAY),
         )
 
     @staticmethod
@@ -275,15 +275,26 @@ class RestartStrategies:
         >>> RestartStrategies.exponential_delay_restart("10 ms", "1 s", 2.0).get_description()
         'restarts with pauses from 10 to 1000 ms, times 2.0 each'
         """
-        if backoff_multiplier < 1:
-            raise InvalidArgument("backoff_multiplier must be 1 or more", got=backoff_multiplier)
+        initial = _checked("initial_backoff", initial_backoff, options.RESTART_EXPONENTIAL_INITIAL)
+        longest = _checked("max_backoff", max_backoff, options.RESTART_EXPONENTIAL_MAX)
+        if longest < initial:
+            msg = "max_backoff must not be less than initial_backoff"
+            raise InvalidArgument(msg, initial_backoff=initial, max_backoff=longest)
         return ExponentialDelayRestartStrategyConfiguration(
-            _not_negative("initial_backoff", parse_duration(initial_backoff)),
-            _not_negative("max_backoff", parse_duration(max_backoff)),
-            backoff_multiplier,
-            _not_negative("reset_backoff_threshold", parse_duration(reset_backoff_threshold)),
-            jitter_factor,
-            attempts,
+            initial,
+            longest,
+            _checked(
+                "backoff_multiplier", backoff_multiplier, options.RESTART_EXPONENTIAL_MULTIPLIER
+            ),
+            _checked(
+                "reset_backoff_threshold",
+                reset_backoff_threshold,
+                options.RESTART_EXPONENTIAL_RESET,
+            ),
+            _checked("jitter_factor", jitter_factor, options.RESTART_EXPONENTIAL_JITTER),
+            None
+            if attempts is None
+            else _checked("attempts", attempts, options.RESTART_EXPONENTIAL_ATTEMPTS),
         )
 
     @staticmethod
@@ -296,13 +307,18 @@ class RestartStrategies:
         'restarts 1000 ms apart, until 3 failures within 60000 ms are exceeded'
         """
         return FailureRateRestartStrategyConfiguration(
-            _not_negative("failure_rate", failure_rate),
-            _not_negative("failure_interval", parse_duration(failure_interval)),
-            _not_negative("delay_interval", parse_duration(delay_interval)),
+            _checked("failure_rate", failure_rate, options.RESTART_RATE_FAILURES),
+            _checked("failure_interval", failure_interval, options.RESTART_RATE_INTERVAL),
+            _checked("delay_interval", delay_interval, options.RESTART_RATE_DELAY),
         )
 
 
-def _not_negative(name: str, value: int) -> int:
-    if value < 0:
-        raise InvalidArgument(f"{name} must not be negative", got=value)
-    return value
+def _checked(name: str, value: Any, option: ConfigOption[Any]) -> Any:
+    """A parameter that means what an option means, and so can have the same values."""
+    try:
+        if isinstance(value, str) and option.type_name != "duration":
+            raise TypeError(value)
+        return option.parse(value)
+    except (TypeError, ValueError):
+        msg = f"{name} must be {option.wanted}"
+        raise InvalidArgument(msg, got=repr(value)[:200]) from None

@@ -45,7 +45,7 @@ class SocketTextSource(Source):
         buffer_size: int = CAPACITY,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        if not 0 < port < 65536:
+        if not isinstance(port, int) or not 0 < port < 65536:
             raise InvalidArgument("a port is a number from 1 to 65535", got=port)
         if not delimiter:
             raise InvalidArgument("the delimiter must not be empty")

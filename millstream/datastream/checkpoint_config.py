@@ -6,13 +6,13 @@ from typing import Any
 
 from millstream.common import options
 from millstream.common.compat import no_effect
+from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
 from millstream.common.time import Duration, parse_duration
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.externalized_checkpoint_retention import (
     ExternalizedCheckpointRetention,
 )
-from millstream.errors import InvalidArgument
 
 __all__ = ["CheckpointConfig"]
 
@@ -44,9 +44,7 @@ class CheckpointConfig:
     def set_checkpoint_interval(self, checkpoint_interval: Any) -> CheckpointConfig:
         """The time between checkpoints, which is also the length of an epoch."""
         interval = parse_duration(checkpoint_interval)
-        if interval <= 0:
-            raise InvalidArgument("a checkpoint interval must be positive", got=checkpoint_interval)
-        return self._set(options.CHECKPOINTING_INTERVAL.key, f"{interval} ms")
+        return self._set(options.CHECKPOINTING_INTERVAL, f"{interval} ms")
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
         """The guarantee."""
@@ -54,7 +52,7 @@ class CheckpointConfig:
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         """Choose the guarantee."""
-        return self._set(options.CHECKPOINTING_MODE.key, checkpointing_mode.value)
+        return self._set(options.CHECKPOINTING_MODE, checkpointing_mode.value)
 
     def get_checkpoint_timeout(self) -> int:
         """Milliseconds after which a checkpoint counts as failed."""
@@ -62,9 +60,7 @@ class CheckpointConfig:
 
     def set_checkpoint_timeout(self, checkpoint_timeout: Any) -> CheckpointConfig:
         """Set that time."""
-        return self._set(
-            options.CHECKPOINTING_TIMEOUT.key, f"{parse_duration(checkpoint_timeout)} ms"
-        )
+        return self._set(options.CHECKPOINTING_TIMEOUT, f"{parse_duration(checkpoint_timeout)} ms")
 
     def get_min_pause_between_checkpoints(self) -> int:
         """Milliseconds between the end of a checkpoint and the start of the next."""
@@ -75,7 +71,7 @@ class CheckpointConfig:
     ) -> CheckpointConfig:
         """Set that pause."""
         pause = parse_duration(min_pause_between_checkpoints)
-        return self._set(options.CHECKPOINTING_MIN_PAUSE.key, f"{pause} ms")
+        return self._set(options.CHECKPOINTING_MIN_PAUSE, f"{pause} ms")
 
     def get_max_concurrent_checkpoints(self) -> int:
         """Always 1 here: an epoch begins when the last one is complete."""
@@ -84,7 +80,7 @@ class CheckpointConfig:
     @no_effect("an epoch begins when the last one is complete")
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Accepted for compatibility; more than one has no effect."""
-        return self._set(options.CHECKPOINTING_MAX_CONCURRENT.key, str(max_concurrent_checkpoints))
+        return self._set(options.CHECKPOINTING_MAX_CONCURRENT, str(max_concurrent_checkpoints))
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """How many failed checkpoints in a row do not fail the job."""
@@ -94,8 +90,9 @@ class CheckpointConfig:
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
         """Set that number."""
-        key = options.CHECKPOINTING_TOLERABLE_FAILURES.key
-        return self._set(key, str(tolerable_checkpoint_failure_number))
+        return self._set(
+            options.CHECKPOINTING_TOLERABLE_FAILURES, str(tolerable_checkpoint_failure_number)
+        )
 
     @no_effect(
         "a checkpoint that fails is an epoch that fails, and the job restarts from the last one"
@@ -129,7 +126,7 @@ class CheckpointConfig:
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         """Choose it."""
-        return self._set(options.CHECKPOINTING_RETENTION.key, retention_mode.value)
+        return self._set(options.CHECKPOINTING_RETENTION, retention_mode.value)
 
     @no_effect(_ALIGNED)
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -139,7 +136,7 @@ class CheckpointConfig:
     @no_effect(_ALIGNED)
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
         """Accepted for compatibility; has no effect."""
-        return self._set(options.CHECKPOINTING_UNALIGNED.key, str(enabled).lower())
+        return self._set(options.CHECKPOINTING_UNALIGNED, str(enabled).lower())
 
     @no_effect(_ALIGNED)
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
@@ -149,8 +146,9 @@ class CheckpointConfig:
     @no_effect(_ALIGNED)
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Any) -> CheckpointConfig:
         """Accepted for compatibility; has no effect."""
-        key = options.CHECKPOINTING_ALIGNED_TIMEOUT.key
-        return self._set(key, f"{parse_duration(alignment_timeout)} ms")
+        return self._set(
+            options.CHECKPOINTING_ALIGNED_TIMEOUT, f"{parse_duration(alignment_timeout)} ms"
+        )
 
     @no_effect(_ALIGNED)
     def get_aligned_checkpoint_timeout(self) -> Duration:
@@ -180,6 +178,6 @@ class CheckpointConfig:
         """False."""
         return False
 
-    def _set(self, key: str, value: str) -> CheckpointConfig:
-        self._configuration.set_string(key, value)
+    def _set(self, option: ConfigOption[Any], value: str) -> CheckpointConfig:
+        options.put(self._configuration, option, value)
         return self

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millstream.common.execution_config import checked_parallelism
 from millstream.common.functions import SinkFunction
 from millstream.datastream.program import as_function
-from millstream.errors import InvalidArgument
 from millstream.graph.transformations import ChainingStrategy, OperatorTransformation
 
 __all__ = ["DataStreamSink", "as_sink_function"]
@@ -68,9 +68,7 @@ class DataStreamSink:
         1
         2
         """
-        if not isinstance(parallelism, int) or parallelism < 1:
-            raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
-        self._transformation.parallelism = parallelism
+        self._transformation.parallelism = checked_parallelism(parallelism)
         return self
 
     def set_description(self, description: str) -> DataStreamSink:

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.common.execution_config import ExecutionConfig
+from millstream.common import options
+from millstream.common.execution_config import (
+    ExecutionConfig,
+    checked_max_parallelism,
+    checked_parallelism,
+)
 from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
 from millstream.errors import InvalidArgument, UnsupportedOperation
@@ -95,8 +100,7 @@ class OperatorSettings:
         [1, 4, 9]
         """
         operator = self._operator("set_parallelism")
-        if not isinstance(parallelism, int) or parallelism < 1:
-            raise InvalidArgument("parallelism must be 1 or more", got=repr(parallelism))
+        checked_parallelism(parallelism)
         if operator.most_parallelism is not None and parallelism > operator.most_parallelism:
             msg = f"'{operator.name}' cannot run with a parallelism of {parallelism}"
             hint = "set the parallelism of the operators that follow"
@@ -113,10 +117,8 @@ class OperatorSettings:
         >>> list(sums.set_max_parallelism(16).set_parallelism(4).execute_and_collect())
         [('a', 1), ('a', 2)]
         """
-        if not isinstance(max_parallelism, int) or not 0 < max_parallelism <= 32768:
-            msg = "max parallelism must be from 1 to 32768"
-            raise InvalidArgument(msg, got=repr(max_parallelism))
-        self._operator("set_max_parallelism").max_parallelism = max_parallelism
+        maximum = checked_max_parallelism(max_parallelism)
+        self._operator("set_max_parallelism").max_parallelism = maximum
         return self
 
     def force_non_parallel(self: Self) -> Self:
@@ -134,7 +136,8 @@ class OperatorSettings:
         return self
 
     def set_buffer_timeout(self: Self, timeout_millis: Any) -> Self:
-        """How long a record may wait in a buffer for others, where the engine hands buffers on at once.
+        """How long a record may wait in a buffer for others, where the engine hands buffers on at once; -1 means
+        until it is full.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
@@ -142,7 +145,9 @@ class OperatorSettings:
         >>> list(text.execute_and_collect())
         ['1']
         """
-        self._operator("set_buffer_timeout").buffer_timeout = parse_duration(timeout_millis)
+        wait = f"{parse_duration(timeout_millis)} ms"
+        operator = self._operator("set_buffer_timeout")
+        operator.buffer_timeout = options.checked(options.BUFFER_TIMEOUT, wait)
         return self
 
     def start_new_chain(self: Self) -> Self:

@@ -62,6 +62,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         self._ids = itertools.count(1)
         self._warned: set[str] = set()
         self._warn_unknown_keys()
+        options.check_values(configuration)
 
     @staticmethod
     def get_execution_environment(
@@ -89,6 +90,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def configure(self, configuration: Configuration) -> None:
         """Add to the configuration."""
+        options.check_values(configuration)
         self._configuration.add_all(configuration)
         self._warn_unknown_keys()
 
@@ -137,10 +139,9 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self
 
     def set_buffer_timeout(self, timeout_millis: Any) -> StreamExecutionEnvironment:
-        """How long a record may wait in a buffer for others."""
-        self._configuration.set_string(
-            options.BUFFER_TIMEOUT.key, f"{parse_duration(timeout_millis)} ms"
-        )
+        """How long a record may wait in a buffer for others; -1: until it is full."""
+        wait = f"{parse_duration(timeout_millis)} ms"
+        options.put(self._configuration, options.BUFFER_TIMEOUT, wait)
         return self
 
     def get_buffer_timeout(self) -> int:
@@ -292,6 +293,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def _take_job(self, job_name: str | None) -> Job:
         """The program so far as a job; the environment is empty afterwards (rule 57)."""
+        # What the program has put into the configuration itself nobody has looked at yet.
+        options.check_values(self._configuration)
         graph = self._graph(self._sinks)
         self._sinks = []
         hand_over = overrides.plan_callback()

@@ -261,12 +261,12 @@ def test_get_parses():
 @pytest.mark.parametrize(
     ("key", "value", "wanted"),
     [
-        ("rest.port", "eighty", "a whole number of 32 bits"),
-        ("rest.port", 2**31, "a whole number of 32 bits"),
-        ("rest.port", True, "a whole number of 32 bits"),
-        ("rest.port", 1.5, "a whole number of 32 bits"),
-        ("execution.checkpointing.timeout", "soon", 'a duration such as "10 s"'),
-        ("millstream.sort.memory", "much", 'a size such as "64 mb"'),
+        ("rest.port", "eighty", "a whole number of 32 bits, from 0 to 65535"),
+        ("rest.port", 2**31, "a whole number of 32 bits, from 0 to 65535"),
+        ("rest.port", True, "a whole number of 32 bits, from 0 to 65535"),
+        ("rest.port", 1.5, "a whole number of 32 bits, from 0 to 65535"),
+        ("execution.checkpointing.timeout", "soon", 'a duration such as "10 s", at least 1 ms'),
+        ("millstream.sort.memory", "much", 'a size such as "64 mb", at least 1 byte'),
         ("execution.target", "yarn", "one of spark, in-process"),
         ("pipeline.operator-chaining.enabled", "maybe", "true or false"),
     ],
