@@ -60,7 +60,9 @@ def check_fits(
                 state=", ".join(keyed),
                 found=info.max_parallelism,
                 wanted=now.max_parallelism,
-                hint=f"call set_max_parallelism({info.max_parallelism}); it can only change with new state",
+                hint=f"call set_max_parallelism({info.max_parallelism}); it can only change with new state"
+                if now.parallelism <= info.max_parallelism
+                else f"start with a parallelism of at most {info.max_parallelism}; it is for the life of the state",
             )
 
 

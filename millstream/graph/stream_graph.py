@@ -45,6 +45,8 @@ class StreamNode:
     description: str
     is_sink: bool
     error_policy: Any = None
+    # Nobody has set the maximum parallelism: it is what follows from the parallelism.
+    derived_maximum: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def build_stream_graph(
             description=one.description or one.name,
             is_sink=one.is_sink,
             error_policy=one.error_policy,
+            derived_maximum=one.max_parallelism is None and max_parallelism is None,
         )
         if node.parallelism > node.max_parallelism:
             msg = f"the parallelism of '{node.name}' is above its maximum parallelism"

@@ -213,6 +213,19 @@ class Job:
             and self.settings.epoch_records is None
         )
 
+    def with_max_parallelism(self, found: dict[str, int]) -> Job:
+        """The job whose operators have the maximum parallelism that is `found` of them, where nobody has set it."""
+        nodes = {
+            id_: replace(node, max_parallelism=found[node.uid])
+            if node.derived_maximum and found.get(node.uid, 0) >= node.parallelism
+            else node
+            for id_, node in self.graph.nodes.items()
+        }
+        if nodes == self.graph.nodes:
+            return self
+        graph = replace(self.graph, nodes=nodes)
+        return replace(self, graph=graph, plan=build_level_plan(build_job_graph(graph)))
+
     def layout(self, job_id: str) -> Layout:
         """The job as its checkpoint coordinator sees it."""
         stores = {

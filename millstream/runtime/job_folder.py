@@ -12,6 +12,7 @@ A job without a checkpoint directory has a temporary folder that goes with it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from dataclasses import dataclass
@@ -48,17 +49,25 @@ _FINISHED = "finished"
 
 _log = logging.getLogger("millstream.job")
 
+# File systems take 255 bytes a name.
+_MAX_NAME = 200
+
 # What an epoch under AT_MOST_ONCE is going to read.
 INTENT = "intent.json"
 
 
 def job_folder_name(job_name: str) -> str:
-    """The folder of a job below the checkpoint directory.
+    """The folder of a job below the checkpoint directory. A name that is too long for a file system is cut, and told
+    from others that begin as it does by a digest.
 
-    >>> job_folder_name("word count")
-    'word%20count'
+    >>> job_folder_name("word count"), len(job_folder_name("x" * 300))
+    ('word%20count', 200)
     """
-    return quote(job_name, safe="")[:200].replace(".", "%2E") or "%"
+    name = quote(job_name, safe="", errors="surrogatepass").replace(".", "%2E") or "%"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return f"{name[: _MAX_NAME - 33]}-{digest}"
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,32 @@ class JobFolder:
         if self.durable:
             self.lease = Lease.acquire(self.storage, self._job.settings.name)
             self.lease.keep()
+
+    def adopt(self) -> Job:
+        """The job with the maximum parallelism of the checkpoint that it starts from, wherever the program leaves it
+        open (Flink's rule): its keys are in those groups."""
+        if self._may_be_anew:
+            return self._job
+        try:
+            manifest = self._begins_with()
+        except StateError:
+            # It is said when the job starts.
+            manifest = None
+        if manifest is not None:
+            found = {uid: info.max_parallelism for uid, info in manifest.operators.items()}
+            self._job = self._job.with_max_parallelism(found)
+        return self._job
+
+    @property
+    def _may_be_anew(self) -> bool:
+        settings = self._job.settings
+        return settings.recovery_path is None and (settings.resume == "never" or not self.durable)
+
+    def _begins_with(self) -> Manifest | None:
+        path, epochs = self._job.settings.recovery_path, list_epochs(self.storage)
+        if path is not None and not self._was_under_way(epochs):
+            return open_checkpoint(path)[0]
+        return read_manifest(self.storage, epochs[-1]) if epochs else None
 
     def check_lease(self) -> None:
         """Raise if another driver has taken over."""

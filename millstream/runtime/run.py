@@ -86,6 +86,7 @@ class JobRun(ABC):
         folder = JobFolder(self.job, temporary)
         folder.open()
         try:
+            self.job = folder.adopt()
             driver = EpochDriver(self.job, folder, self._cancelled, self._fold)
         except BaseException:
             folder.close(finished=False, cancelled=False)

@@ -4,6 +4,7 @@ check that a restored operator still asks for what it had."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint.manifest import Manifest
@@ -14,9 +15,11 @@ from millstream.common.checkpointed import (
 )
 from millstream.common.functions import RuntimeContext
 from millstream.common.state import OperatorStateStore
-from millstream.errors import StateMismatch
+from millstream.errors import MillstreamError, StateMismatch
 from millstream.graph.operators import WindowOp
+from millstream.runtime.keys import canonical, original_key
 from millstream.runtime.state import Table, make_hash_table
+from millstream.runtime.text import shorten
 from millstream.runtime.window_change import is_window_state
 
 if TYPE_CHECKING:
@@ -28,8 +31,12 @@ __all__ = [
     "SnapshotContext",
     "adopt_windows",
     "check_claimed",
+    "check_keys",
     "table_maker",
 ]
+
+# Keys of each state that are looked at to see whether they are of the declared type.
+_KEYS = 100
 
 
 class SnapshotContext(FunctionSnapshotContext):
@@ -102,3 +109,37 @@ def adopt_windows(chain: Chain, manifest: Manifest) -> None:
         if info is not None:
             adopt(info.states)
     chain.leave_keys()
+
+
+def check_keys(chain: Chain) -> None:
+    """The keys of restored state must be of the type that the program declares for them: what stands under others can
+    never be met again, and would silently be gone."""
+    for node in chain.vertex.nodes:
+        types = [key.key_type for key in node.operator.keys]
+        if not types or None in types:
+            continue
+        for table in chain.store.tables.values():
+            operator, _, state = table.name.rpartition("/")
+            if operator != node.uid:
+                continue
+            for canon in islice(table.keys(), _KEYS):
+                bare = canon[0] if type(canon) is tuple else canon
+                key = original_key(bare)
+                if not any(_stays(key, bare, one) for one in types):
+                    raise StateMismatch(
+                        f"the keys of '{node.name}' were of another type when its state was written",
+                        operator=f"{node.name} (uid {node.uid})",
+                        state=state,
+                        found=f"{type(key).__name__} {shorten(key)}",
+                        wanted=" or ".join(dict.fromkeys(map(str, types))),
+                        hint="declare the key type as it was, or give the operator another uid; "
+                        "--allowNonRestoredState (-n) leaves the state behind",
+                    )
+
+
+def _stays(key: Any, canon: Any, key_type: Any) -> bool:
+    """True if the declared type leaves a key what it is."""
+    try:
+        return bool(canonical(key_type.convert(key)) == canon)
+    except (MillstreamError, TypeError, ValueError):
+        return False

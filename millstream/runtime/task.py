@@ -54,6 +54,7 @@ from millstream.runtime.state_access import (
     SnapshotContext,
     adopt_windows,
     check_claimed,
+    check_keys,
     table_maker,
 )
 from millstream.runtime.store import StateStore
@@ -540,6 +541,7 @@ class LevelTask:
         if manifest is not None and self.epoch == self.job.first_epoch:
             if self.job.strict:
                 check_claimed(chain, manifest)
+                check_keys(chain)
             adopt_windows(chain, manifest)
 
     def _version(self) -> Manifest | None:
