@@ -26,6 +26,7 @@ MillstreamError
     │   ├── StateNotFound        STATE_NOT_FOUND          no checkpoint or savepoint there
     │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or not to be trusted
     │   ├── StateNotSerializable STATE_NOT_SERIALIZABLE   a value that cannot be written, or not be read again
+    │   ├── CheckpointFailed     CHECKPOINT_FAILED        a checkpoint or savepoint was not written, or not in time
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
     ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
     ├── JobLocked                JOB_LOCKED               another driver runs this job
@@ -47,6 +48,7 @@ import zlib
 from typing import Any, ClassVar
 
 __all__ = [
+    "CheckpointFailed",
     "ConfigurationError",
     "DependencyError",
     "EmptyProgramError",
@@ -266,6 +268,12 @@ class StateNotSerializable(StateError):
     """A value of a state cannot be written, or could not be read again."""
 
     code = "STATE_NOT_SERIALIZABLE"
+
+
+class CheckpointFailed(StateError):
+    """A checkpoint or a savepoint could not be written, or not in the time that it has."""
+
+    code = "CHECKPOINT_FAILED"
 
 
 class NoCurrentKey(StateError):

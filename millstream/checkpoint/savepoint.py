@@ -13,6 +13,7 @@ it takes the latest checkpoint.
 from __future__ import annotations
 
 import secrets
+import time
 from typing import TypeVar
 
 import msgspec
@@ -30,7 +31,7 @@ from millstream.checkpoint.manifest import (
 from millstream.checkpoint.pending import left_to_commit
 from millstream.checkpoint.statefile import StateFile, damaged
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
-from millstream.errors import StateNotFound
+from millstream.errors import CheckpointFailed, StateNotFound
 
 __all__ = ["open_checkpoint", "savepoint_path", "write_savepoint"]
 
@@ -42,8 +43,12 @@ def savepoint_path(folder: str, job_id: str) -> str:
     return f"{folder.rstrip('/')}/savepoint-{job_id[:6]}-{secrets.token_hex(6)}"
 
 
-def write_savepoint(path: str, source: Storage, manifest: Manifest) -> str:
-    """Copy a complete checkpoint to `path`; its absolute form. The job's own files may go on to change."""
+def write_savepoint(
+    path: str, source: Storage, manifest: Manifest, timeout: float | None = None
+) -> str:
+    """Copy a complete checkpoint to `path`; its absolute form. The job's own files may go on to change. It is given up
+    after `timeout` seconds."""
+    started = time.monotonic()
     target = open_storage(path)
     copied: dict[tuple[str, str], str] = {}
 
@@ -76,6 +81,11 @@ def write_savepoint(path: str, source: Storage, manifest: Manifest) -> str:
     saved = msgspec.structs.replace(
         manifest, stores=stores, committables={}, origin=None, savepoint=True
     )
+    if timeout is not None and time.monotonic() - started > timeout:
+        msg = "the savepoint took longer than a checkpoint may"
+        raise CheckpointFailed(
+            msg, timeout=f"{timeout:g} s", hint="raise execution.checkpointing.timeout"
+        )
     target.publish(METADATA, encode_manifest(saved))
     return stable(path)
 

@@ -183,8 +183,8 @@ def check_package(
 def check_extra(extra: str, distribution: str, version: str | None) -> Finding:
     """An optional package. Its absence is no fault, but the report says how to get it.
 
-    >>> check_extra("kafka", "confluent-kafka", None).fix
-    "pip install 'millstream[kafka]'"
+    >>> check_extra("s3", "s3fs", None).fix
+    "pip install 'millstream[s3]'"
     """
     name = f"extra {extra}"
     if version is None:

@@ -27,12 +27,9 @@ __all__ = ["doctor", "examine"]
 
 # extra: the distribution that it brings
 _EXTRAS = {
-    "kafka": "confluent-kafka",
     "lmdb": "lmdb",
-    "zookeeper": "kazoo",
+    "postgres": "psycopg",
     "s3": "s3fs",
-    "otel": "opentelemetry-sdk",
-    "sketches": "datasketches",
 }
 _BY_PYSPARK = "by PySpark"
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}

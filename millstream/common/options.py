@@ -17,6 +17,7 @@ from millstream.errors import ConfigurationError, InvalidArgument
 __all__ = [
     "ALL",
     "MOST_PARALLELISM",
+    "NO_EFFECT",
     "PREFIXES",
     "check_known",
     "check_values",
@@ -32,13 +33,22 @@ T = TypeVar("T")
 ALL: dict[str, ConfigOption[Any]] = {}
 """Key to option, in the order of this module; the reference page is made from it."""
 
+NO_EFFECT: dict[str, str] = {}
+"""Keys (and, ending in a dot, beginnings of keys) of Flink's that are accepted and that nothing depends on: why."""
+
 PREFIXES = ("spark.", "metrics.scope.", "metrics.reporter.")
 """Keys that begin so are known whatever follows."""
 
+NO_EFFECT.update(dict.fromkeys(PREFIXES[1:], "metrics are not reported yet"))
 
-def _known(option: ConfigOption[T], description: str) -> ConfigOption[T]:
+
+def _known(
+    option: ConfigOption[T], description: str, no_effect: str | None = None
+) -> ConfigOption[T]:
     option = option.with_description(description)
     ALL[option.key] = option
+    if no_effect is not None:
+        NO_EFFECT[option.key] = no_effect
     return option
 
 
@@ -94,7 +104,8 @@ CLOSURE_CLEANER = _known(
     _key("pipeline.closure-cleaner-level")
     .enum_type("NONE", "TOP_LEVEL", "RECURSIVE")
     .default_value("RECURSIVE"),
-    "Accepted for Flink's sake; Python closures need no cleaning.",
+    "Whether closures are cleaned before they are shipped.",
+    no_effect="Python closures need no cleaning",
 )
 AUTO_GENERATE_UIDS = _known(
     _key("pipeline.auto-generate-uids").boolean_type().default_value(True),
@@ -110,6 +121,7 @@ BUFFER_TIMEOUT = _known(
     .at_least(-1, "ms")
     .default_value("100 ms"),
     "How long a record may wait for its buffer to fill.",
+    no_effect="a level of the plan hands its buffers on when it is done, and no record waits for one beyond its epoch",
 )
 PYTHON_FILES = _known(
     _key("python.files").string_type().no_default_value(),
@@ -157,14 +169,14 @@ CHECKPOINTING_TIMEOUT = _known(
     .duration_type()
     .at_least(1, "ms")
     .default_value("10 min"),
-    "How long a checkpoint may take before it is given up.",
+    "How long an epoch or a savepoint may take before it is given up; only if it is set.",
 )
 CHECKPOINTING_MIN_PAUSE = _known(
     _key("execution.checkpointing.min-pause")
     .duration_type()
     .at_least(0, "ms")
     .default_value("0 ms"),
-    "The least time between the end of one checkpoint and the start of the next.",
+    "The least time between the end of one checkpoint and the next one; epochs are made so long.",
 )
 CHECKPOINTING_MAX_CONCURRENT = _known(
     _key("execution.checkpointing.max-concurrent-checkpoints")
@@ -172,13 +184,14 @@ CHECKPOINTING_MAX_CONCURRENT = _known(
     .at_least(1)
     .default_value(1),
     "How many checkpoints may be under way at once.",
+    no_effect="an epoch begins when the last one is complete",
 )
 CHECKPOINTING_TOLERABLE_FAILURES = _known(
     _key("execution.checkpointing.tolerable-failed-checkpoints")
     .int_type()
     .at_least(0)
     .default_value(0),
-    "How many checkpoints in a row may fail before the job does.",
+    "How many checkpoints in a row may fail and are tried again before the restart strategy is asked.",
 )
 CHECKPOINTING_DIRECTORY = _known(
     _key("execution.checkpointing.dir").string_type().no_default_value(),
@@ -190,22 +203,25 @@ SAVEPOINT_DIRECTORY = _known(
 )
 CHECKPOINTING_NUM_RETAINED = _known(
     _key("execution.checkpointing.num-retained").int_type().at_least(1).default_value(1),
-    "How many complete checkpoints are kept.",
+    "How many complete checkpoints are kept, two at least: one stands in if a file of the other is damaged.",
 )
 CHECKPOINTING_INCREMENTAL = _known(
-    _key("execution.checkpointing.incremental").boolean_type().default_value(False),
+    _key("execution.checkpointing.incremental").boolean_type().default_value(True),
     "Whether a checkpoint writes only what has changed.",
+    no_effect="every checkpoint holds only what has changed since the last one",
 )
 CHECKPOINTING_UNALIGNED = _known(
     _key("execution.checkpointing.unaligned.enabled").boolean_type().default_value(False),
-    "Accepted for Flink's sake; epochs have no barriers to align.",
+    "Whether barriers overtake records.",
+    no_effect="an epoch's border is aligned by construction",
 )
 CHECKPOINTING_ALIGNED_TIMEOUT = _known(
     _key("execution.checkpointing.aligned-checkpoint-timeout")
     .duration_type()
     .at_least(0, "ms")
     .default_value("0 ms"),
-    "Accepted for Flink's sake; epochs have no barriers to align.",
+    "How long barriers are aligned before they overtake records.",
+    no_effect="an epoch's border is aligned by construction",
 )
 CHECKPOINTING_RETENTION = _known(
     _key("execution.checkpointing.externalized-checkpoint-retention")
@@ -216,6 +232,7 @@ CHECKPOINTING_RETENTION = _known(
 SNAPSHOT_COMPRESSION = _known(
     _key("execution.checkpointing.snapshot-compression").boolean_type().default_value(False),
     "Whether snapshots of keyed state are compressed.",
+    no_effect="state files have one format",
 )
 STATE_BACKEND = _known(
     _key("state.backend.type").enum_type("hashmap", "lmdb").default_value("hashmap"),
@@ -322,22 +339,27 @@ RESTART_EXPONENTIAL_ATTEMPTS = _known(
 TASK_CANCELLATION_INTERVAL = _known(
     _key("task.cancellation.interval").duration_type().at_least(0, "ms").default_value("30 s"),
     "How long to wait before a task is told again to end.",
+    no_effect="Spark ends the tasks of a cancelled job",
 )
 TASK_CANCELLATION_TIMEOUT = _known(
     _key("task.cancellation.timeout").duration_type().at_least(0, "ms").default_value("3 min"),
     "How long a task may take to end; 0 waits for ever.",
+    no_effect="Spark ends the tasks of a cancelled job",
 )
 HA_TYPE = _known(
     _key("high-availability.type").enum_type("NONE", "zookeeper").default_value("NONE"),
     "How a standby driver is chosen.",
+    no_effect="there are no standby drivers yet; a second driver of a job is kept out by its lease",
 )
 HA_STORAGE = _known(
     _key("high-availability.storageDir").string_type().no_default_value(),
     "The folder a new leader reads.",
+    no_effect="there are no standby drivers yet; a second driver of a job is kept out by its lease",
 )
 HA_QUORUM = _known(
     _key("high-availability.zookeeper.quorum").string_type().no_default_value(),
     "The ZooKeeper hosts.",
+    no_effect="there are no standby drivers yet; a second driver of a job is kept out by its lease",
 )
 
 # ------------------------------------------------------------------ watching a job
@@ -345,18 +367,22 @@ HA_QUORUM = _known(
 REST_PORT = _known(
     _key("rest.port").int_type().between(0, 65535).default_value(8081),
     "The port of the REST API and the dashboard.",
+    no_effect="there is no REST API yet",
 )
 WEB_REFRESH_INTERVAL = _known(
     _key("web.refresh-interval").duration_type().at_least(1, "ms").default_value("3 s"),
     "How often the dashboard asks for news.",
+    no_effect="there is no dashboard yet",
 )
 METRICS_REPORTERS = _known(
     _key("metrics.reporters").string_type().no_default_value(),
     "The names of the metric reporters to start.",
+    no_effect="metrics are not reported yet",
 )
 LATENCY_INTERVAL = _known(
     _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("0 ms"),
     "How often latency is measured; 0 means never.",
+    no_effect="latency is not tracked by markers",
 )
 
 # ------------------------------------------------------------------ our own
@@ -479,12 +505,33 @@ def check_known(config: Configuration) -> list[str]:
 
     >>> check_known(Configuration().set_integer("paralellism.default", 2))
     ["unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?"]
+    >>> check_known(Configuration().set_integer("rest.port", 8082))
+    ["the configuration key 'rest.port' has no effect: there is no REST API yet"]
     """
     warnings = []
     for key in sorted(config.key_set()):
+        why = _why_no_effect(key)
+        if why is not None and not _is_default(config, key):
+            warnings.append(f"the configuration key {key!r} has no effect: {why}")
         if key in ALL or key.startswith(PREFIXES):
             continue
         nearest = difflib.get_close_matches(key, ALL, n=1)
         guess = f"; did you mean {nearest[0]!r}?" if nearest else ""
         warnings.append(f"unknown configuration key {key!r}{guess}")
     return warnings
+
+
+def _why_no_effect(key: str) -> str | None:
+    for known, why in NO_EFFECT.items():
+        if key == known or (known.endswith(".") and key.startswith(known)):
+            return why
+    return None
+
+
+def _is_default(config: Configuration, key: str) -> bool:
+    option = ALL.get(key)
+    return (
+        option is not None
+        and option.has_default_value()
+        and get(config, option) == option.parse(option.default)
+    )

@@ -94,16 +94,10 @@ class CheckpointConfig:
             options.CHECKPOINTING_TOLERABLE_FAILURES, str(tolerable_checkpoint_failure_number)
         )
 
-    @no_effect(
-        "a checkpoint that fails is an epoch that fails, and the job restarts from the last one"
-    )
     def is_fail_on_checkpointing_errors(self) -> bool:
         """True unless some failures are tolerated."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
-    @no_effect(
-        "a checkpoint that fails is an epoch that fails, and the job restarts from the last one"
-    )
     def set_fail_on_checkpointing_errors(
         self, fail_on_checkpointing_errors: bool
     ) -> CheckpointConfig:

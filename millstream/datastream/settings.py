@@ -27,11 +27,18 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
 
     dependencies = declared(configuration)
     checkpoint = get(options.CHECKPOINTING_INTERVAL)
-    interval = checkpoint if checkpoint is not None else get(options.EPOCH_INTERVAL)
+    pause = 0 if checkpoint is None else get(options.CHECKPOINTING_MIN_PAUSE)
+    # An epoch is what is read between two checkpoints: it is made so long that they are that far apart.
+    interval = get(options.EPOCH_INTERVAL) if checkpoint is None else max(checkpoint, pause)
+    # Flink's default is not ours: processing is part of an epoch, and takes what it takes.
+    timed = configuration.contains_key(options.CHECKPOINTING_TIMEOUT.key)
     return JobSettings(
         name=job_name or get(options.PIPELINE_NAME) or "Millstream Streaming Job",
         epoch_interval=interval / 1000,
         checkpoint_interval=None if checkpoint is None else checkpoint / 1000,
+        checkpoint_timeout=get(options.CHECKPOINTING_TIMEOUT) / 1000 if timed else None,
+        min_pause=pause / 1000,
+        tolerable_failures=get(options.CHECKPOINTING_TOLERABLE_FAILURES),
         buffer_bytes=get(options.BUFFER_BYTES),
         buffer_records=get(options.BUFFER_RECORDS),
         sort_memory=get(options.SORT_MEMORY),

@@ -61,8 +61,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         self._sinks: list[OperatorTransformation] = []
         self._ids = itertools.count(1)
         self._warned: set[str] = set()
-        self._warn_unknown_keys()
         options.check_values(configuration)
+        self._warn_of_keys()
 
     @staticmethod
     def get_execution_environment(
@@ -92,9 +92,10 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         """Add to the configuration."""
         options.check_values(configuration)
         self._configuration.add_all(configuration)
-        self._warn_unknown_keys()
+        self._warn_of_keys()
 
-    def _warn_unknown_keys(self) -> None:
+    def _warn_of_keys(self) -> None:
+        """Say once of each key that is unknown or has no effect that it is so."""
         for text in options.check_known(self._configuration):
             if text not in self._warned:
                 self._warned.add(text)
@@ -285,6 +286,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
             max_parallelism=maximum if maximum > 0 else None,
             buffer_timeout=self.get_buffer_timeout(),
             chaining_enabled=self.is_chaining_enabled(),
+            generate_uids=options.get(self._configuration, options.AUTO_GENERATE_UIDS),
         )
 
     def get_execution_plan(self) -> str:
@@ -295,6 +297,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         """The program so far as a job; the environment is empty afterwards (rule 57)."""
         # What the program has put into the configuration itself nobody has looked at yet.
         options.check_values(self._configuration)
+        self._warn_of_keys()
         graph = self._graph(self._sinks)
         self._sinks = []
         hand_over = overrides.plan_callback()

@@ -7,12 +7,12 @@ sink is kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import EmptyProgramError, InvalidArgument
-from millstream.graph.operators import AssignOp, Operator
+from millstream.graph.operators import AssignOp, CollectOp, Operator
 from millstream.graph.partitioning import FORWARD, REBALANCE, Partitioning, Strategy
 from millstream.graph.transformations import (
     IterationTransformation,
@@ -139,6 +139,7 @@ def build_stream_graph(
     max_parallelism: int | None = None,
     buffer_timeout: int = 100,
     chaining_enabled: bool = True,
+    generate_uids: bool = True,
 ) -> StreamGraph:
     """The graph of everything that leads to `sinks`."""
     if not sinks:
@@ -197,6 +198,8 @@ def build_stream_graph(
             upstream = nodes[out.operator.id]
             chosen = _choose(upstream, node, out)
             edges.append(StreamEdge(upstream.id, one.id, index, chosen, out.tag_id, out.tag_type))
+    if not generate_uids:
+        _check_uids(nodes.values())
     return StreamGraph(_with_generated_uids(nodes, edges), tuple(edges), chaining_enabled)
 
 
@@ -211,6 +214,22 @@ def _choose(upstream: StreamNode, node: StreamNode, out: _Output) -> Partitionin
             hint="use rebalance() or rescale(), or set the same parallelism",
         )
     return out.partitioning
+
+
+def _check_uids(nodes: Iterable[StreamNode]) -> None:
+    """All operators must have a uid, but for what collects results for the program itself: nobody can give it one."""
+    without = [n for n in nodes if not n.uid and not isinstance(n.operator, CollectOp)]
+    if without:
+        msg = (
+            "Auto generated UIDs have been disabled but no UID or hash has been assigned to operator "
+            f"{without[0].name}"
+        )
+        raise InvalidArgument(
+            msg,
+            declared_at=without[0].declared_at,
+            also=", ".join(node.name for node in without[1:]) or None,
+            hint="call uid(...) on each operator, or enable_auto_generated_uids()",
+        )
 
 
 def _with_generated_uids(

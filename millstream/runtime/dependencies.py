@@ -166,7 +166,7 @@ def _pack(folder: Path, file: IO[bytes]) -> None:
 # -- where functions run ---------------------------------------------------------------------------------
 
 _prepared: dict[Dependencies, Prepared] = {}
-_held: list[IO[str]] = []
+_held: list[int] = []
 
 
 def prepare(
@@ -290,7 +290,7 @@ class _Place:
     def _once(self, key: str, fill: Callable[[Path], None]) -> Path:
         """The folder of that name, which the first process of this machine that needs it fills."""
         place = self._ready / _checksum(key)
-        lock = open(f"{place}.lock", "a+")  # noqa: SIM115 - held until the process ends
+        lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
             if not place.is_dir():
@@ -299,11 +299,11 @@ class _Place:
                     _fill(place, fill)
                 fcntl.flock(lock, fcntl.LOCK_SH)
         except BaseException:
-            lock.close()
+            os.close(lock)
             raise
         # Until this process ends, nobody removes the folder.
         _held.append(lock)
-        os.utime(lock.name)
+        os.utime(lock)
         return place
 
 

@@ -11,14 +11,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
 from millstream.checkpoint import coordinator as c
 from millstream.checkpoint.manifest import Feedback, Manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
-from millstream.errors import JobLocked, StateError
+from millstream.checkpoint.storage import shown
+from millstream.errors import CheckpointFailed, JobLocked, StateError
 from millstream.runtime.control import TaskReport
 from millstream.runtime.failpoints import reached
 from millstream.runtime.feedback import fed_back_to
@@ -79,6 +80,9 @@ class EpochDriver:
         self._restoring = False
         self._draining = False
         self.ended = False
+        self.interrupt: Callable[[], None] = lambda: None
+        """Makes the engine end the tasks of the epoch; set by the runner."""
+        self._timeout = job.settings.checkpoint_timeout
         # What the engine has put into the manifest that this attempt goes on from.
         self.extra: dict[str, Any] = {}
 
@@ -188,6 +192,9 @@ class EpochDriver:
                 except FileExistsError:
                     msg = f"checkpoint {manifest.epoch} has been published by another driver"
                     raise JobLocked(msg, folder=self.folder.storage.root) from None
+                except OSError as error:
+                    msg = f"checkpoint {manifest.epoch} could not be written: {error}"
+                    raise CheckpointFailed(msg, folder=shown(self.folder.storage.root)) from error
                 reached("after manifest")
                 self.metrics.checkpoint(manifest, size)
                 return c.Published()
@@ -230,7 +237,8 @@ class EpochDriver:
 
     def _run(self, epoch: int, run: RunTasks) -> c.Ran:
         reached("source read")
-        ordered = sorted(run(epoch, self._work))
+        with self._in_time(epoch):
+            ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
         self._rows, self._ran = deque(row for row in ordered if row.edge != REPORT), epoch
         made = [self._apart(report.committables) for report in reports]
@@ -255,6 +263,41 @@ class EpochDriver:
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
         return c.Ran(acknowledgements)
+
+    @contextlib.contextmanager
+    def _in_time(self, epoch: int) -> Iterator[None]:
+        """Give the epoch up when its time is over. Where the engine cannot be interrupted, that is when it is done."""
+        if self._timeout is None:
+            yield
+            return
+        over = threading.Event()
+
+        def give_up() -> None:
+            over.set()
+            self.interrupt()
+
+        timer = threading.Timer(self._timeout, give_up)
+        timer.daemon = True
+        timer.start()
+        cause: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            if not over.is_set():
+                raise
+            cause = error
+        finally:
+            timer.cancel()
+        if over.is_set() and not self._cancelled.is_set():
+            self.planner.gave_up()
+            raise CheckpointFailed(
+                f"epoch {epoch} took longer than a checkpoint may",
+                timeout=f"{self._timeout:g} s",
+                hint="raise execution.checkpointing.timeout, or lower execution.checkpointing.interval: an epoch reads "
+                "about as much as can be processed in that time",
+            ) from cause
+        if cause is not None:
+            raise cause
 
     def _warn_of_late(self, reports: Sequence[TaskReport]) -> None:
         """Say once for each operator that it has begun to drop records."""

@@ -45,6 +45,9 @@ class JobSettings:
     name: str = "Millstream Streaming Job"
     epoch_interval: float = 1.0
     checkpoint_interval: float | None = None
+    checkpoint_timeout: float | None = None
+    min_pause: float = 0.0
+    tolerable_failures: int = 0
     buffer_bytes: int = 256 << 10
     buffer_records: int = 8192
     sort_memory: int = 64 << 20

@@ -102,6 +102,7 @@ class JobFolder:
         self.lease: Lease | None = None
         self.job_id = job.id
         self.default_savepoints = settings.savepoint_dir
+        self.timeout = settings.checkpoint_timeout
         self._started = False
         self._committed: Manifest | None = None
 

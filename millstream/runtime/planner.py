@@ -42,6 +42,8 @@ class EpochPlanner:
         self._has_sources = bool(specs)
         self._clock = clock
         self._pause = settings.checkpoint_interval or 0.0
+        self._min_pause = settings.min_pause
+        self._ended_at: float | None = None
         self._started: float | None = None
         self._counts = False
         # When the clock has to be looked at although nothing may have come, in its milliseconds.
@@ -79,6 +81,8 @@ class EpochPlanner:
         while not stop.is_set() and not wake():
             now = self._clock()
             wait = 0.0 if self._started is None else self._started + self._pause - now
+            if self._min_pause and self._ended_at is not None:
+                wait = max(wait, self._ended_at + self._min_pause - now)
             due = self._wake_at is not None and self._wake_at <= clock.now()
             if wait > 0 and not self._sources.limited and not due and not self._turns():
                 stop.wait(min(wait, 0.05))
@@ -137,11 +141,17 @@ class EpochPlanner:
     def done(self, feedback: Feedback | None = None) -> None:
         """The epoch that was planned last is complete; the next one reads what it feeds back."""
         assert self._started is not None
+        self._ended_at = self._clock()
         if self._counts:
-            self._sources.epoch_took(self._clock() - self._started)
+            self._sources.epoch_took(self._ended_at - self._started)
         self._sources.commit(self._end)
         self._loops.take(feedback or {})
         self.offset = self._end
+
+    def gave_up(self) -> None:
+        """The planned epoch took too long: the next one reads less."""
+        if self._counts and self._started is not None:
+            self._sources.epoch_took(self._clock() - self._started)
 
     def close(self) -> None:
         """Let go of files, sockets and threads."""

@@ -16,6 +16,7 @@ from millstream.common.restart_strategy import (
     RestartStrategyConfiguration,
 )
 from millstream.errors import (
+    CheckpointFailed,
     JobError,
     JobLocked,
     KeySelectorError,
@@ -69,9 +70,13 @@ class Restarts:
         strategy: RestartStrategyConfiguration | None,
         *,
         checkpointing: bool,
+        tolerable: int = 0,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        self._tolerable = tolerable
+        self._failed_checkpoints = 0
+        self._failed_after: int | None = None
         self._clock = clock
         self._jitter = jitter
         if strategy is None or isinstance(strategy, FallbackRestartStrategyConfiguration):
@@ -93,6 +98,8 @@ class Restarts:
         """Seconds until the next start; None if there is none."""
         if isinstance(error, _FINAL) or not isinstance(error, Exception):
             return None
+        if isinstance(error, CheckpointFailed) and self._tolerates(epoch):
+            return 0.0
         if not self._chosen and _is_deterministic(error):
             what = (epoch, _kind(error))
             self._same = self._same + 1 if what == self._seen else 1
@@ -103,6 +110,13 @@ class Restarts:
         if delay is not None:
             self.count += 1
         return delay
+
+    def _tolerates(self, epoch: int) -> bool:
+        """True for so many checkpoints in a row that fail; `epoch` is the last one that did not."""
+        if epoch != self._failed_after:
+            self._failed_after, self._failed_checkpoints = epoch, 0
+        self._failed_checkpoints += 1
+        return self._failed_checkpoints <= self._tolerable
 
     def _next(self) -> float | None:
         match self._strategy:

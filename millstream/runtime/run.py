@@ -92,6 +92,7 @@ class JobRun(ABC):
             folder.close(finished=False, cancelled=False)
             raise
         self._driver = driver
+        driver.interrupt = self._interrupt
         driver.savepoints.on_cancel = self._cancel_soon
         driver.savepoints.watch()
         self.metrics = driver.metrics
@@ -115,7 +116,9 @@ class JobRun(ABC):
     def _attempts(self, driver: EpochDriver) -> None:
         settings = self.job.settings
         restarts = Restarts(
-            settings.restart, checkpointing=settings.checkpoint_interval is not None
+            settings.restart,
+            checkpointing=settings.checkpoint_interval is not None,
+            tolerable=settings.tolerable_failures,
         )
         while True:
             try:

@@ -162,7 +162,7 @@ class SavepointRequests:
             reached("savepoint")
             assert request.path is not None
             path = savepoint_path(request.path, manifest.job_id)
-            where = write_savepoint(path, self._folder.storage, manifest)
+            where = write_savepoint(path, self._folder.storage, manifest, self._folder.timeout)
             _log.info("Savepoint completed. Path: %s", where)
             request.future.set_result(where)
         except BaseException as error:

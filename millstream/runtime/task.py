@@ -29,6 +29,7 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.common.sink import WriterContext
 from millstream.common.source import SourceReader, Timestamped, Watermark
+from millstream.errors import CheckpointFailed
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import SourceOp
 from millstream.graph.partitioning import Strategy
@@ -649,7 +650,11 @@ class LevelTask:
         self._snapshot_functions(chain)
         if chain.store.in_use or chain.store.inherits:
             reached("before state flush")
-            stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
+            try:
+                stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
+            except OSError as error:
+                msg = f"the state of '{chain.vertex.name}' could not be written: {error}"
+                raise CheckpointFailed(msg, epoch=self.epoch) from error
             reached("after state flush")
             registered.update(self._news(chain))
 

@@ -107,9 +107,9 @@ def test_a_package_newer_than_tested_is_warned_of() -> None:
 
 
 def test_a_missing_extra_is_no_fault() -> None:
-    finding = checks.check_extra("kafka", "confluent-kafka", None)
+    finding = checks.check_extra("s3", "s3fs", None)
     assert finding.status == "ok"
-    assert finding.fix == "pip install 'millstream[kafka]'"
+    assert finding.fix == "pip install 'millstream[s3]'"
     assert checks.check_extra("lmdb", "lmdb", "3.0.0").fix == ""
 
 

@@ -198,7 +198,7 @@ def test_every_option_is_complete():
         ("execution.checkpointing.dir", None),
         ("execution.checkpointing.savepoint-dir", None),
         ("execution.checkpointing.num-retained", 1),
-        ("execution.checkpointing.incremental", False),
+        ("execution.checkpointing.incremental", True),
         ("execution.checkpointing.unaligned.enabled", False),
         ("execution.checkpointing.aligned-checkpoint-timeout", 0),
         (
@@ -287,11 +287,12 @@ def test_check_known():
             "paralellism.default": 2,
             "spark.executor.memory": "1g",
             "metrics.scope.task": "x",
-            "rest.port": 1,
+            "rest.port": 8081,
             "zzz": 1,
         }
     )
     assert options.check_known(config) == [
+        "the configuration key 'metrics.scope.task' has no effect: metrics are not reported yet",
         "unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?",
         "unknown configuration key 'zzz'",
     ]

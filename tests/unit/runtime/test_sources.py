@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import SourceError, SourceNotFound
+from millstream.runtime.job import JobSettings
 from millstream.runtime.planner import EpochPlanner
 from millstream.runtime.sources import SourceCoordinator, SourceSpec
 
@@ -254,7 +255,7 @@ def plan_all(sources, news):
             news()
             return False
 
-    settings = SimpleNamespace(epoch_interval=1.0, epoch_records=None, checkpoint_interval=None)
+    settings = JobSettings()
     job = SimpleNamespace(settings=settings, split_sources=sources, one_epoch=False)
     planner, epochs, stop = EpochPlanner(job, clock=lambda: 0.0), [], Stop()
     while not epochs or not epochs[-1][0][3]:
