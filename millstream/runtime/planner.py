@@ -62,7 +62,8 @@ class EpochPlanner:
         self.offset = {node: dict(found.get(uid, {})) for node, uid in self._uids.items()}
         self._end = self.offset
         self._started = None
-        self._wake_at = None
+        # Only the tasks know what waits for the clock there, and it may be overdue: they are asked at once (rule 69).
+        self._wake_at = None if offsets is None else clock.now()
         self._sources.rewind(self.offset, times or {})
         self._loops.take(feedback or {})
 

@@ -17,6 +17,7 @@ from millstream.common.source import (
     Timestamped,
     Watermark,
 )
+from millstream.common.time import Time
 from millstream.common.watermark_strategy import (
     TimestampAssigner,
     WatermarkGenerator,
@@ -31,11 +32,15 @@ from millstream.datastream import (
 )
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.datastream.window import (
+    ContinuousProcessingTimeTrigger,
     CountTrigger,
     EventTimeSessionWindows,
+    GlobalWindows,
     NeverTrigger,
+    ProcessingTimeSessionWindows,
     ProcessWindowFunction,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
@@ -47,11 +52,14 @@ from millstream.errors import (
     UnsupportedOperation,
     UserFunctionError,
 )
+from millstream.runtime import clock
 from tests.support import Kept, collect, environment
 
 MIN, MAX = -(2**63), 2**63 - 1
+HOUR = 3_600_000
 _feeds: dict[int, dict[str, list]] = {}
 _ended: set[tuple[int, str]] = set()
+_broken: set[int] = set()
 _numbers = itertools.count()
 
 
@@ -90,6 +98,9 @@ class _Splits(SplitEnumerator):
         return list(_feeds[self._number])
 
     def available(self, split, position):
+        if self._number in _broken:
+            _broken.discard(self._number)
+            raise OSError("once")
         return len(_feeds[self._number][split])
 
     def finished(self, split, position):
@@ -266,6 +277,72 @@ def test_windows_of_the_clock_fire_though_nothing_comes():
 
 
 # -- alignment --------------------------------------------------------------------------------------------------
+
+
+def of_the_clock(stream):
+    """Everything that waits for the clock, soon after a record."""
+    keyed = stream.key_by(lambda v: v[0])
+    sessions = ProcessingTimeSessionWindows.with_gap(Time.hours(1))
+    sliding = SlidingProcessingTimeWindows.of(Time.hours(1), Time.hours(1))
+    trigger = ContinuousProcessingTimeTrigger.of(Time.hours(1))
+    return {
+        "timers": keyed.process(Later()).uid("timers"),
+        "tumbling": keyed.window(TumblingProcessingTimeWindows.of(Time.hours(1)))
+        .reduce(lambda a, b: a)
+        .uid("tumbling"),
+        "sliding": keyed.window(sliding).reduce(lambda a, b: a).uid("sliding"),
+        "sessions": keyed.window(sessions).reduce(lambda a, b: a).uid("sessions"),
+        "early": keyed.window(GlobalWindows.create())
+        .trigger(trigger)
+        .reduce(lambda a, b: a)
+        .uid("early"),
+    }
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "lmdb"])
+@pytest.mark.parametrize("how", ["restart", "by name", "by path", "by path at another parallelism"])
+def test_overdue_timers_of_the_clock_fire_after_a_restart_though_nothing_comes(
+    tmp_path, monkeypatch, how, backend
+):
+    time_is = [1_000_000]
+    monkeypatch.setattr(clock, "now", lambda: time_is[0])
+    feed = Feed("only")
+
+    def program(parallelism=2, **options):
+        env = environment(parallelism, state__backend__type=backend, **options)
+        for key, value in {
+            "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+            "execution.checkpointing.interval": "10 ms",
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "1",
+            "restart-strategy.fixed-delay.delay": "1 ms",
+        }.items():
+            env.get_configuration().set_string(key, value)
+        stream = env.from_source(feed, WatermarkStrategy.no_watermarks(), "feed").uid("feed")
+        return env, {"seen": stream} | of_the_clock(stream)
+
+    def all_fire(job):
+        for name in sorted(streams.keys() - {"seen"}):
+            wait_for(lambda name=name: {v[0] for v in job.kept.values(name)} == set("abcd"))
+
+    env, streams = program()
+    with Running(env, **streams) as job:
+        feed.give("only", *[(key, HOUR) for key in "abcd"])
+        job.wait("seen", 4)
+        path = job.client.trigger_savepoint(str(tmp_path / "savepoint")).result()
+        assert not any(job.kept.values(name) for name in streams.keys() - {"seen"})
+        if how == "restart":
+            _broken.add(feed.number)
+            wait_for(lambda: feed.number not in _broken)
+            time_is[0] += 2 * HOUR
+            all_fire(job)
+            return
+    time_is[0] += 2 * HOUR
+    options = {} if how == "by name" else {"execution__state_recovery__path": path}
+    env, streams = program(3 if "another" in how else 2, **options)
+    with Running(env, **streams) as job:
+        all_fire(job)
 
 
 def test_a_source_that_runs_ahead_waits_for_its_group():
