@@ -114,6 +114,12 @@ class SplitEnumerator(ABC):
         A split that has ended at position p is given as ~p, a negative number.
         """
 
+    def rewound(self, positions: dict[str, int]) -> None:
+        """Called when the same driver starts the job again after a failure, with where each known split goes on.
+
+        Splits and records that the enumerator holds are still wanted; its clock, if it has one, begins anew.
+        """
+
     def close(self) -> None:
         """The job is over."""
 

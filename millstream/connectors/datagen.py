@@ -26,7 +26,9 @@ class DataGeneratorSource(Source):
 
     The function runs in the workers and must give the same record for the same number each time;
     wrap it in `seeded` if it needs chance. Without a `count` the source never ends; with a
-    `rate_per_second`, records of all subtasks together become available at that rate.
+    `rate_per_second`, records of all subtasks together become available at that rate. As in Flink a rate has no
+    memory: it counts from when the job reads, so neither the start of the engine and of its workers nor the time that a
+    job was down is made up for.
 
     >>> source = DataGeneratorSource(lambda n: f"event {n}", count=5)
     >>> source.create_enumerator(parallelism=2).discover()
@@ -93,6 +95,8 @@ class GeneratorSplits(SplitEnumerator):
     >>> now = 0.0
     >>> splits = GeneratorSplits(2, None, 10.0, clock=lambda: now)
     >>> splits.restored({})
+    >>> splits.available("0/2", 0), splits.available("1/2", 0)
+    (0, 0)
     >>> now = 0.5
     >>> splits.available("0/2", 0), splits.available("1/2", 0)
     (3, 2)
@@ -111,15 +115,23 @@ class GeneratorSplits(SplitEnumerator):
         self._count = count
         self._rate = rate
         self._clock = clock
-        self._since = clock()
+        # When the rate began to count, how many events there were then, and how many there are now.
+        self._since: float | None = None
         self._before = 0
+        self._made = 0
+        self._warm = False
 
     def restored(self, positions: dict[str, int]) -> None:
-        """Go on with the splits there were; the rate counts from here."""
+        """Go on with the splits there were; the rate counts from when they are first asked for."""
         if positions:
             self._splits = list(positions)
         self._before = sum(~place if place < 0 else place for place in positions.values())
-        self._since = self._clock()
+        self._since = None
+        self._warm = False
+
+    def rewound(self, positions: dict[str, int]) -> None:
+        """The time that the job was down is not made up for."""
+        self.restored(positions)
 
     def discover(self) -> Sequence[str]:
         """All splits; there will be no others."""
@@ -138,8 +150,17 @@ class GeneratorSplits(SplitEnumerator):
             )
         if self._rate is None:
             return length
-        made = self._before + int((self._clock() - self._since) * self._rate)
-        return max(position, min(length, _share(made, index, step)))
+        now = self._clock()
+        if self._since is None:
+            self._since = now
+        self._made = self._before + int((now - self._since) * self._rate)
+        return max(position, min(length, _share(self._made, index, step)))
+
+    def commit(self, split: str, position: int) -> None:
+        """In the first epoch workers start and code is compiled: the rate counts from its end."""
+        if self._rate is not None and not self._warm and self._made > self._before:
+            self._warm = True
+            self._before, self._since = self._made, self._clock()
 
     def finished(self, split: str, position: int) -> bool:
         """True behind the last event of the split."""

@@ -128,14 +128,15 @@ class _HybridSplits(SplitEnumerator):
         self._reading = len(sources)
 
     def restored(self, positions: dict[str, int]) -> None:
-        by_source: dict[int, dict[str, int]] = {}
-        for name, position in positions.items():
-            number, split = _parse(name)
-            by_source.setdefault(number, {})[split] = position
-            if position < 0:
-                self._done.add(name)
+        by_source = _by_source(positions)
+        self._done.update(name for name, position in positions.items() if position < 0)
         for number in range(max(by_source, default=0) + 1):
             self._begin(by_source.get(number, {}))
+
+    def rewound(self, positions: dict[str, int]) -> None:
+        by_source = _by_source(positions)
+        for number, inner in enumerate(self._inner):
+            inner.rewound(by_source.get(number, {}))
 
     def _begin(self, positions: dict[str, int]) -> None:
         source = self._sources[len(self._inner)]
@@ -222,6 +223,14 @@ class _HybridReader(SourceReader):
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
+
+
+def _by_source(positions: dict[str, int]) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for name, position in positions.items():
+        number, split = _parse(name)
+        found.setdefault(number, {})[split] = position
+    return found
 
 
 def _name(number: int, split: str) -> str:

@@ -256,7 +256,12 @@ class SourceCoordinator:
         self.limited = False
         self.clocks.rewind(times)
         for name, positions in offset.items():
-            self._enumerator(name, positions)
+            known = self._enumerators.get(name)
+            if known is None:
+                self._enumerator(name, positions)
+            else:
+                with _naming(self._specs[name]):
+                    known.rewound(dict(positions))
 
     def empty_ranges(self, *, ended: bool) -> list[SubtaskRanges]:
         """The reading of an epoch that reads nothing, and tells nobody of splits."""

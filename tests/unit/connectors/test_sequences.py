@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from millstream.common.source import Boundedness
 from millstream.connectors.collection import CollectionSource
 from millstream.connectors.datagen import DataGeneratorSource, GeneratorSplits, seeded
+from millstream.connectors.hybrid_source import HybridSource
 from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.errors import InvalidArgument, RecordNotSerializable, SourceError
+from millstream.runtime.sources import SourceCoordinator, SourceSpec
 
 
 def read_in_steps(source, parallelism, step):
@@ -156,6 +158,7 @@ def test_a_rate_stops_at_the_count():
     now = [0.0]
     enumerator = GeneratorSplits(2, 5, 1.0, clock=lambda: now[0])
     enumerator.restored({})
+    assert enumerator.available("0/2", 0) == 0
     now[0] = 1000.0
     assert [enumerator.available(f"{i}/2", 0) for i in range(2)] == [3, 2]
 
@@ -165,8 +168,50 @@ def test_after_a_restart_the_rate_counts_from_what_was_made():
     enumerator = GeneratorSplits(4, None, 10.0, clock=lambda: now[0])
     enumerator.restored({"0/2": 50, "1/2": 50})
     assert enumerator.discover() == ["0/2", "1/2"]
+    assert [enumerator.available(f"{i}/2", 50) for i in range(2)] == [50, 50]
     now[0] = 1.0
     assert [enumerator.available(f"{i}/2", 50) for i in range(2)] == [55, 55]
+
+
+def read(coordinator, offset):
+    """An epoch: how many records, and where it ends."""
+    start = coordinator.discover(offset)
+    end = coordinator.next(start)
+    coordinator.ranges(start, end)
+    return sum(end["1"].values()) - sum(start["1"].values()), end
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_rate_makes_up_for_nothing(monkeypatch, hybrid):
+    now = [1000.0]
+    monkeypatch.setitem(GeneratorSplits.__init__.__kwdefaults__, "clock", lambda: now[0])
+    source = DataGeneratorSource(int, rate_per_second=100)
+    if hybrid:
+        source = HybridSource.builder(source).build()
+    coordinator = SourceCoordinator([SourceSpec(1, "source", source, 2)], 1.0)
+    coordinator.rewind({"1": {}}, {})
+    now[0] += 30  # the engine starts
+    count, offset = read(coordinator, {"1": {}})
+    assert count == 0
+    now[0] += 0.125
+    count, offset = read(coordinator, offset)
+    assert count == 12
+    now[0] += 20  # its workers start
+    coordinator.commit(offset)
+    assert read(coordinator, offset)[0] == 0
+    now[0] += 3  # from now on an epoch that takes long has the more to read after it
+    count, offset = read(coordinator, offset)
+    assert count == 300
+    now[0] += 1
+    coordinator.commit(offset)
+    assert read(coordinator, offset)[0] == 100
+    now[0] += 60  # the job has failed, and is down
+    coordinator.rewind(offset, {})
+    now[0] += 30  # and starts again
+    count, offset = read(coordinator, offset)
+    assert count == 0
+    now[0] += 0.5
+    assert read(coordinator, offset)[0] == 50
 
 
 def test_only_a_rate_makes_a_generator_paced():
