@@ -866,8 +866,18 @@ def simulated():
         for parallelism in range(1, 4):
             for keyed in range(1, 4):
                 program.checker_job(parallelism, keyed, variant)
-    ships = functools.cache(lambda vertex, edges: job_ship(vertex, list(edges)))
     job_ship = job._ship
+
+    @functools.cache
+    def shipped(vertex, edges):
+        own = {}
+        return job_ship(vertex, list(edges), own), own
+
+    def ships(vertex, edges, classes):
+        body, own = shipped(vertex, tuple(edges))
+        classes.update(own)
+        return body
+
     compiled = functools.cache(compile)
     level = logging.getLogger("millstream").level
     logging.getLogger("millstream").setLevel(logging.CRITICAL + 1)
@@ -878,7 +888,7 @@ def simulated():
             (module, "open_storage", opening)
             for module in (storage, task, job_folder, store, savepoint, editor)
         ),
-        (job, "_ship", lambda vertex, edges: ships(vertex, tuple(edges))),
+        (job, "_ship", ships),
         (job, "uuid", _Ids),
         (task, "uuid", _Ids),
         (lease, "uuid", _Ids),
