@@ -179,13 +179,14 @@ class AlignedWindows(SimpleWindows):
     def _fire(self, end: int) -> None:
         reached("timer firing")
         start = end - self.size
-        if not (end - self.offset - self.size) % self.slide:
-            if self.size == self.slide:
-                self._emit_all(end, self._panes.items(start))
-            else:
-                self._emit_all(end, self._sliding(start, end))
+        own = (start - self.offset) % self.slide == 0
+        if own and self.size == self.slide:
+            self._emit_all(end, self._panes.items(start))
+        elif own:
+            self._emit_all(end, self._sliding(start, end))
         if self._kept:
-            self._fire_kept(end, apart_from=None if self.size == self.slide else start)
+            # Of a window that is one of this program's too, what was left is in the result already.
+            self._fire_kept(end, apart_from=start if own else None)
         self._keys.leave()
 
     def _emit_all(self, end: int, items: Iterable[tuple[Any, Any]]) -> None:

@@ -82,10 +82,9 @@ class SimpleWindows:
         if before is None:
             return []
         self._former.drop_timers()
-        merging = not mine
         return [
             one
-            for one in self._former.take(before, watermark, merging=merging, mine=mine)
+            for one in self._former.take(before, watermark, mine)
             if one.end - 1 + self._lateness > watermark != MAX_TIME
         ]
 

@@ -14,6 +14,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from millstream.checkpoint.statefile import table_name
+from millstream.common.window_assigners import (
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
 from millstream.errors import StateMismatch
 from millstream.graph.operators import WindowJoinOp, WindowOp
 from millstream.runtime.clock import MAX_TIME
@@ -49,8 +59,8 @@ TIMED_RECORDS = "window-timed-records"
 SESSIONS = "window-sessions"
 WINDOW_SET = "window-set"
 _PANES = "window-panes"
-MERGING = "merging windows"
-"""The layout of the general operator whose windows merge."""
+MERGING = ("merging windows", "sessions")
+"""The layouts of windows that merge."""
 KEPT = 0
 """Behind the bounds of a window that does not merge, among those that do."""
 EVENT_TIME = "EventTimeTrigger()"
@@ -129,6 +139,9 @@ class Former:
         self._name = name
         self._op = op
         self._prefix = f"{uid}/"
+        self._merging = layout in MERGING
+        self.others: list[tuple[Any, Any]] = []
+        """Of windows that are no stretches of time: where they are, and what is in them if that has been converted."""
 
     def changed(self, states: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the windows were, if that is not what they are; None if nothing has changed. `states` are those that the
@@ -139,11 +152,8 @@ class Former:
             return None
         return before or dict(now)
 
-    def take(
-        self, before: Mapping[str, Any], watermark: int, *, merging: bool, mine: str = ""
-    ) -> list[OpenWindow]:
-        """All open windows, which are then no longer in the state; but the panes of the name `mine` stay. If windows
-        are `merging`, a session and another window of the same bounds are two, otherwise one."""
+    def take(self, before: Mapping[str, Any], watermark: int, mine: str = "") -> list[OpenWindow]:
+        """All open windows, which are then no longer in the state; but the panes of the name `mine` stay."""
         found = [
             *self._general(before, CONTENTS, "value"),
             *self._general(before, RECORDS, "list"),
@@ -151,12 +161,16 @@ class Former:
             *self._sessions(before),
         ]
         for name in self._present():
-            if name.startswith(_PANES) and name != mine:
-                found += self._panes(before, name, watermark)
-        self._wipe(WINDOW_SET)
+            if name == mine and self._filled(name):
+                self._check(before["contents"])
+            elif name.startswith(_PANES) and self._filled(name):
+                self._check(before["contents"])
+                found += self._panes(name, watermark)
+        self._forget_set()
         together: dict[Any, OpenWindow] = {}
         for one in found:
-            at = one.key, one.start, one.end, one.merges and merging
+            # Among windows that merge, a session and another window of the same bounds are two.
+            at = one.key, one.start, one.end, one.merges and self._merging
             known = together.get(at)
             together[at] = one if known is None else self._joined(known, one)
         return list(together.values())
@@ -202,6 +216,10 @@ class Former:
             return self._store.table(full, kind, codec)
         return found
 
+    def _filled(self, name: str) -> bool:
+        table = self._store.tables.get(table_name(self._uid, name))
+        return table is not None and next(iter(table.keys()), MISSING) is not MISSING
+
     def _wipe(self, name: str) -> None:
         table = self._table(name)
         if table is not None:
@@ -214,9 +232,7 @@ class Former:
 
     def _general(self, before: Mapping[str, Any], name: str, kind: str) -> Iterator[OpenWindow]:
         wanted = _contents_of(self._op)
-        full = table_name(self._uid, name)
-        there = self._store.tables.get(full)
-        if there is None or next(iter(there.keys()), MISSING) is MISSING:
+        if not self._filled(name):
             return
         if name == CONTENTS and wanted not in ("reduce", "aggregate"):
             self._check(before.get("contents", "aggregate"))
@@ -226,8 +242,7 @@ class Former:
         for pair in list(table.keys()):
             key, namespace = pair
             if type(namespace) is not tuple:
-                if name != _TABLES[wanted]:
-                    self.refuse("windows that are no stretches of time", _NAMED[wanted])
+                self._other(before, name, table, pair)
                 continue
             window = live.get(pair)
             start, end = (namespace if window is None else window)[:2]
@@ -236,6 +251,25 @@ class Former:
             yield OpenWindow(key, start, end, value, window is not None)
         if table.index is not None:
             table.index.valid = False
+
+    def _other(self, before: Mapping[str, Any], name: str, table: Table, pair: Any) -> None:
+        """A window that is no stretch of time stays where it is, unless what is in it has to be converted."""
+        if isinstance(self._op.assigner, _OF_TIME) or self._merging != (
+            before["layout"] in MERGING
+        ):
+            self.refuse("windows that are no stretches of time", repr(self._op.assigner))
+        if before["contents"] != _contents_of(self._op):
+            value = self._converted(before, name, isolate(table.read(pair, MISSING)))
+            table.changes[pair] = DELETED
+            self.others.append((pair, value))
+
+    def _forget_set(self) -> None:
+        """Which windows of a key there are, but of those that are no stretches of time."""
+        table = self._table(WINDOW_SET)
+        for key in () if table is None else list(table.keys()):
+            assert table is not None
+            others = [one for one in table.read(key, ()) if type(one[0]) is not tuple]
+            table.changes[key] = tuple(others) if others else DELETED
 
     def _live(self) -> Iterator[tuple[Any, Any]]:
         """Of windows that merge: where the contents are, and the window."""
@@ -254,11 +288,7 @@ class Former:
                 yield OpenWindow(key, start, end, isolate(value), True)
             table.changes[key] = DELETED
 
-    def _panes(self, before: Mapping[str, Any], name: str, watermark: int) -> Iterator[OpenWindow]:
-        there = self._store.tables[table_name(self._uid, name)]
-        if next(iter(there.keys()), MISSING) is MISSING:
-            return
-        self._check(before["contents"])
+    def _panes(self, name: str, watermark: int) -> Iterator[OpenWindow]:
         table = self._table(name, "pane", typed=True)
         assert table is not None
         by_key: dict[Any, dict[int, Any]] = {}
@@ -319,13 +349,16 @@ _NAMED = {
 }
 
 
-_TABLES = {
-    "reduce": CONTENTS,
-    "aggregate": CONTENTS,
-    "records": RECORDS,
-    "timed records": TIMED_RECORDS,
-    "join": RECORDS,
-}
+_OF_TIME = (
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+)
 
 
 def _ends(pane: int, size: int, slide: int, offset: int) -> range:

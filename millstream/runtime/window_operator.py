@@ -116,8 +116,8 @@ class WindowOperator:
         if isinstance(op.assigner, MergingWindowAssigner):
             kept = single(WINDOW_SET, states)
             self._merging = MergingWindows(op.assigner, self._namespaces, kept)
-        self._layout = "windows" if self._merging is None else MERGING
-        self._former = Former(store, uid, name, op, self._layout)
+        layout = "windows" if self._merging is None else MERGING[0]
+        self._former = Former(store, uid, name, op, layout)
 
         self._trigger: Trigger[Any, Any] = op.trigger
         self._on_element = op.trigger.on_element
@@ -364,17 +364,19 @@ class WindowOperator:
         before = self._former.changed(states)
         if before is None:
             return
-        merged, merging = before["layout"] in (MERGING, "sessions"), self._merging is not None
-        found = self._former.take(before, self._timers.watermark, merging=merging)
+        merged, merging = before["layout"] in MERGING, self._merging is not None
+        found = self._former.take(before, self._timers.watermark)
         if found and isinstance(self._op.assigner, _TIMELESS):
             self._former.refuse("windows that are stretches of time", repr(self._op.assigner))
         if merged != merging:
             # Those that do not merge have other namespaces in the two cases.
             length = 3 if merged else 2
-            self._timers.forget(lambda namespace: len(namespace) == length)
+            self._timers.forget(lambda one: type(one) is tuple and len(one) == length)
         by_end = EVENT_TIME in (before["trigger"], shown(self._trigger))
         for one in found:
             self._adopt(one, fires=by_end)
+        for pair, value in self._former.others:
+            self._contents.restore(pair, value)
         self._keys.leave()
         self._scope.canon = NO_KEY
 
