@@ -8,6 +8,7 @@ streams whose records are late within their bound, where nothing depends on when
 import itertools
 import tempfile
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import event, given, note
@@ -51,6 +52,7 @@ from millstream.datastream.window import (
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import CollectOp
 from tests.properties import time_reference as ref
+from tests.properties.kinds import KEYS, VALUES
 from tests.properties.time_reference import Program, Timers, Window
 from tests.support import environment
 
@@ -91,7 +93,26 @@ class Spread(CollectionSource):
 
 class Stamp(ProcessFunction):
     def process_element(self, value, ctx):
-        yield value, ctx.timestamp()
+        yield tuple(value), ctx.timestamp()
+
+
+class Reuse(MapFunction):
+    """Emits one list again and again."""
+
+    def __init__(self):
+        self.one = []
+
+    def map(self, value):
+        self.one[:] = value
+        return self.one
+
+
+class Spoil(MapFunction):
+    """Changes what it is given."""
+
+    def map(self, value):
+        value[0], value[1] = "z", -99
+        return value
 
 
 class Gap(SessionWindowTimeGapExtractor):
@@ -118,30 +139,51 @@ def bounds(window):
     return (window.start, window.end) if isinstance(window, TimeWindow) else None
 
 
+class Counter1:
+    """Counts in a state, whose values are of some kind."""
+
+    def __init__(self, name, style):
+        kind = VALUES[style.values]
+        self.kind = kind
+        self.descriptor = ValueStateDescriptor(name, kind.type_info)
+
+    def next(self, state):
+        value = state.value()
+        count = (0 if value is None else self.kind.read(value)) + 1
+        state.update(self.kind.put(count))
+        return count
+
+
 class Show(WindowFunction):
+    def __init__(self, style):
+        self.keys = KEYS[style.keys]
+
     def apply(self, key, window, inputs):
-        return [ref.windowed(key, bounds(window), list(inputs), None)]
+        return [ref.windowed(self.keys.read(key), bounds(window), list(inputs), None)]
 
 
 class ShowFirings(ProcessWindowFunction):
-    FIRINGS = ValueStateDescriptor("firings")
+    def __init__(self, style):
+        self.keys = KEYS[style.keys]
+        self.firings = Counter1("firings", style)
 
     def process(self, key, context, elements):
-        state = context.window_state().get_state(self.FIRINGS)
-        firing = (state.value() or 0) + 1
-        state.update(firing)
+        firing = self.firings.next(context.window_state().get_state(self.firings.descriptor))
+        key = self.keys.read(key)
         yield ref.windowed(key, bounds(context.window()), list(elements), firing)
 
     def clear(self, context):
-        context.window_state().get_state(self.FIRINGS).clear()
+        context.window_state().get_state(self.firings.descriptor).clear()
 
 
 class SetTimers(KeyedProcessFunction):
-    def __init__(self, spec):
+    def __init__(self, spec, style):
         self.spec = spec
+        self.keys = KEYS[style.keys]
+        self.counter = Counter1("fired", style)
 
     def open(self, runtime_context):
-        self.fired = runtime_context.get_state(ValueStateDescriptor("fired"))
+        self.fired = runtime_context.get_state(self.counter.descriptor)
 
     def process_element(self, value, ctx):
         new, gone = ref.timer_set(value, ctx.timestamp(), self.spec)
@@ -153,11 +195,10 @@ class SetTimers(KeyedProcessFunction):
         again = ref.timer_again(timestamp, self.spec)
         if again is not None:
             ctx.timer_service().register_event_time_timer(again)
-        fired = (self.fired.value() or 0) + 1
-        self.fired.update(fired)
+        fired = self.counter.next(self.fired)
         watermark = ctx.timer_service().current_watermark()
         details = (fired, watermark) if self.spec.counts else None
-        yield ctx.get_current_key(), timestamp, 0, details
+        yield self.keys.read(ctx.get_current_key()), timestamp, 0, details
 
 
 _numbers = itertools.count()
@@ -224,9 +265,16 @@ def evictor_of(spec):
             return DeltaEvictor.of(number, ref.distance, after)
 
 
-def windowed(stream, spec):
+def key_of(style):
+    if style.keys == "text":
+        return ref.key_of
+    write = KEYS[style.keys].write
+    return lambda v: write(v[0])
+
+
+def windowed(stream, spec, style):
     """A window operator as a user would write it."""
-    windows = stream.key_by(ref.key_of).window(assigner_of(spec.assigner))
+    windows = stream.key_by(key_of(style)).window(assigner_of(spec.assigner))
     if spec.trigger is not None:
         windows = windows.trigger(trigger_of(spec.trigger))
     if spec.evictor is not None:
@@ -234,7 +282,7 @@ def windowed(stream, spec):
     if spec.lateness:
         windows = windows.allowed_lateness(spec.lateness)
     windows = windows.side_output_late_data(LATE)
-    show = ShowFirings() if spec.counts_firings else Show()
+    show = ShowFirings(style) if spec.counts_firings else Show(style)
     if spec.function == "list":
         return windows.process(show) if spec.counts_firings else windows.apply(show)
     with_window = show if spec.shows_window else None
@@ -243,7 +291,7 @@ def windowed(stream, spec):
     return windows.aggregate(Total(), with_window)
 
 
-def build(env, program, crash):
+def build(env, program, crash, style):
     """The stream of results, and that of late records."""
     streams = []
     one_split = program.disorder is None
@@ -276,6 +324,9 @@ def build(env, program, crash):
         stream = laid_out(stream).uid(f"step {place}")
     if crash is not None and crash[0] == "before":
         stream = laid_out(stream.map(FailsOnce(crash[1]))).uid("fails")
+    if style.mutable:
+        stream = laid_out(stream.map(Reuse())).uid("reuse")
+        laid_out(stream.map(Spoil())).uid("spoil")._sink("spoilt", CollectOp(_forget))
     if program.twice:
         stream = stream.union(stream)
     if program.assign_again:
@@ -283,20 +334,41 @@ def build(env, program, crash):
         stream = stream.assign_timestamps_and_watermarks(again).set_parallelism(1).uid("again")
     late = None
     if isinstance(program.stage, Window):
-        stream = windowed(stream, program.stage).uid("stage")
+        stream = windowed(stream, program.stage, style).uid("stage")
         late = stream.get_side_output(LATE).process(Stamp())
     else:
-        stream = stream.key_by(ref.key_of).process(SetTimers(program.stage)).uid("stage")
+        stream = stream.key_by(key_of(style)).process(SetTimers(program.stage, style))
+        stream = stream.uid("stage")
     if program.then is not None:
-        stream = windowed(stream, program.then).uid("then")
+        stream = windowed(stream, program.then, style).uid("then")
     if crash is not None and crash[0] == "after":
         stream = stream.map(FailsOnce(crash[1]))
     return stream.process(Stamp()), late
 
 
+def _forget(records):
+    """Nobody reads what was spoilt."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the results must not depend on: what keys and values of states look like, whether records can be changed."""
+
+    keys: str
+    values: str
+    mutable: bool
+
+
+STYLES = st.builds(
+    Style,
+    st.just("text") | st.sampled_from(list(KEYS)),
+    st.sampled_from(list(VALUES)),
+    st.booleans(),
+)
+
 # -- drawing programs ------------------------------------------------------------------------------
 
-KEYS = st.sampled_from(["a", "b", "c"])
+LETTERS = st.sampled_from(["a", "b", "c"])
 SMALL = st.integers(1, 5)
 
 
@@ -308,7 +380,7 @@ def few_or_many(moves):
 def announced(draw):
     """One split: time goes on with jumps both ways, some records announce a watermark near it."""
     moves = st.tuples(
-        KEYS,
+        LETTERS,
         st.integers(0, 9),
         st.integers(0, 5),
         st.integers(-12, 3),
@@ -327,7 +399,7 @@ def within_bound(draw, disorder):
     """Records that are at most so much behind the newest one before them, all at even times."""
     records = []
     newest = draw(st.integers(-5, 5)) * 2
-    moves = st.tuples(KEYS, st.integers(0, 9), st.integers(-disorder // 2, 4))
+    moves = st.tuples(LETTERS, st.integers(0, 9), st.integers(-disorder // 2, 4))
     for key, number, step in draw(few_or_many(moves)):
         records.append((key, number, newest + 2 * step, None))
         newest = max(newest, newest + 2 * step)
@@ -462,11 +534,11 @@ def label(spec):
     return " ".join([*parts, *(["evicting"] if spec.evictor else [])])
 
 
-def execute(program, parallelism, epoch, crash, options, restart, results, late):
+def execute(program, parallelism, epoch, crash, style, options, restart, results, late):
     env = environment(parallelism, epoch, **options)
     for key, value in restart.to_configuration().to_dict().items():
         env.get_configuration().set_string(key, value)
-    main, side = build(env, program, crash)
+    main, side = build(env, program, crash, style)
     # These two are given records once an epoch is done, so that a failed one leaves nothing.
     main._sink("results", CollectOp(results.extend))
     if side is not None:
@@ -481,11 +553,14 @@ def execute(program, parallelism, epoch, crash, options, restart, results, late)
     CRASHES,
     st.sampled_from(["hashmap", "hashmap", "lmdb"]),
     st.sampled_from([True, True, False]),
+    STYLES,
 )
-def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, backend, panes):
+def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, backend, panes, style):
     program, parallelism = drawn
     expected = ref.run(program)
-    note(f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}")
+    note(
+        f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}, {style}"
+    )
     event(label(program.stage) if isinstance(program.stage, Window) else "timers")
     event(f"spread: {program.spread}, twice: {program.twice}")
     event(f"late: {bool(expected.late)}, then: {program.then is not None}")
@@ -500,7 +575,7 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
         }
         if crash is None or crash[2] is None:
             restart = RestartStrategies.fixed_delay_restart(3, 0)
-            execute(program, parallelism, epoch, crash, options, restart, results, late)
+            execute(program, parallelism, epoch, crash, style, options, restart, results, late)
         else:
             other = crash[2]
             exact = program.disorder is None
@@ -508,11 +583,13 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
                 other = parallelism  # what follows depends on there being one subtask
             no_restart = RestartStrategies.no_restart()
             try:
-                execute(program, parallelism, epoch, crash, options, no_restart, results, late)
+                execute(
+                    program, parallelism, epoch, crash, style, options, no_restart, results, late
+                )
             except UserFunctionError:
                 event(f"taken up again: {parallelism} to {other}")
                 crash = (crash[0], 0)
-                execute(program, other, epoch, crash, options, no_restart, results, late)
+                execute(program, other, epoch, crash, style, options, no_restart, results, late)
     if crash is not None and len(crash) == 3:
         event(f"crashed: {crash[0] if _left.popitem()[1] < 1 else 'not'}")
     assert Counter(results) == Counter(expected.results)
