@@ -1,0 +1,89 @@
+"""Two versions of Millstream side by side: has a change made the keyed count or the windows slower?
+
+Usage: git worktree add ../before REVISION
+       python benchmarks/compare.py --before ../before [--rounds 5] [--cases keyed,tumbling,session]
+
+Every round runs every case in both trees, one right after the other, every other round in reverse; the ratio is taken
+within a round, because the two runs of a round are neighbours in time. Outputs are checked by their hashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import harness
+from harness import BenchmarkError, Peer, say
+
+sys.path.insert(0, str(harness.PEERS))
+import window_workload
+import workload
+
+CASES = {
+    "keyed": Peer("keyed", "keyed count", "millstream_keyed_count.py", 12_000_000, 200_000),
+    **{
+        case: Peer(
+            case, f"{case} windows", "millstream_windows.py", events, 300_000, args=("--case", case)
+        )
+        for case, events in {
+            "tumbling": 8_000_000,
+            "sliding10": 5_000_000,
+            "session": 5_000_000,
+        }.items()
+    },
+}
+
+
+def run(case: Peer, tree: Path, records: int) -> float:
+    """Records a second of one run in one tree."""
+    os.environ["PYTHONPATH"] = ""
+    harness.HERE = tree / "benchmarks"
+    result = harness.run_peer(case, records)
+    wanted = (
+        workload.expected_digest(records)
+        if case.name == "keyed"
+        else window_workload.expected_digest(case.name, records)
+    )
+    if result["hash"] != wanted:
+        raise BenchmarkError(f"{case.label} in {tree}: a wrong result")
+    rate: float = result["records"] / result["seconds"]
+    return rate
+
+
+def main() -> None:
+    """The command line."""
+    args = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    args.add_argument("--before", type=Path, required=True, help="the other tree")
+    args.add_argument("--rounds", type=int, default=5)
+    args.add_argument("--cases", default=",".join(CASES))
+    args.add_argument("--quick", action="store_true")
+    opts = args.parse_args()
+    trees = {"before": opts.before.resolve(), "after": harness.HERE.parent}
+    names = opts.cases.split(",")
+    rates: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for number in range(opts.rounds):
+        for name in names:
+            order: Any = list(trees.items())
+            pair: dict[str, float] = {}
+            for label, tree in order[:: -1 if number % 2 else 1]:
+                pair[label] = run(CASES[name], tree, CASES[name].size(opts.quick))
+            say(f"round {number + 1}, {name}: {pair['after'] / pair['before']:.3f}")
+            rates[name].append(pair)
+    print("| case | before (median/s) | after | after / before (median) | min | max |")
+    print("|---|---|---|---|---|---|")
+    for name in names:
+        ratios = [pair["after"] / pair["before"] for pair in rates[name]]
+        medians = [statistics.median(pair[label] for pair in rates[name]) for label in trees]
+        print(
+            f"| {CASES[name].label} | {medians[0]:,.0f} | {medians[1]:,.0f} | {statistics.median(ratios):.3f} "
+            f"| {min(ratios):.3f} | {max(ratios):.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
