@@ -17,7 +17,8 @@ includes its number. A file is written and read block by block and never has to 
 | `A` | table u16, (key, elements to append) |
 | `M` | table u16, (key, [(map key, entry)]) |
 | `R` | table u16, (key, [map keys that are gone]) |
-| `O` | operator state by name, all of it |
+| `S` | operator state by name, all of it, plain: elements that are not are pickles |
+| `O` | the same as version 0.1.0 wrote it, pickled |
 | `E` | the end: the number of blocks |
 
 Entries are pickles. Those of a table with the codec `plain` hold nothing but plain values and are read by an unpickler
@@ -122,7 +123,7 @@ class StateWriter:
 
     def operator_state(self, states: dict[str, Any]) -> None:
         """All operator state of the subtask."""
-        self._block(b"O" + self._dumps(states))
+        self._block(b"S" + self._dumps(states))
 
     def end(self) -> None:
         """The file is complete."""
@@ -169,8 +170,8 @@ class StateReader:
                 if self._stream.read(1):
                     raise damaged(self._name, "it goes on after its end")
                 return
-            if kind == "O":
-                yield -1, kind, pickle.loads(body[1:])
+            if kind in "SO":
+                yield -1, kind, load_plain(body[1:]) if kind == "S" else pickle.loads(body[1:])
                 continue
             (table,) = _TABLE.unpack_from(body, 1)
             view = memoryview(body)[1 + _TABLE.size :]

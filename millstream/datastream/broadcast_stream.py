@@ -87,4 +87,6 @@ class BroadcastConnectedStream:
         function = as_function("process", func, wanted, plain=False)
         name = "Broadcast-Process" if key is None else "Keyed-Broadcast-Process"
         inputs = (stream._transformation, self.broadcast_stream.input_stream._transformation)
-        return stream._apply(name, ops.BroadcastProcessOp(function, key), output_type, inputs)
+        states = self.broadcast_stream.broadcast_state_descriptors
+        operator = ops.BroadcastProcessOp(function, key, states)
+        return stream._apply(name, operator, output_type, inputs)

@@ -223,10 +223,12 @@ class KeyedCoProcessOp(Operator):
 
 @dataclass(frozen=True, eq=False)
 class BroadcastProcessOp(Operator):
-    """A `BroadcastProcessFunction`, or with a key a `KeyedBroadcastProcessFunction`. Input 1 is the broadcast side."""
+    """A `BroadcastProcessFunction`, or with a key a `KeyedBroadcastProcessFunction`. Input 1 is the broadcast side;
+    `states` are the descriptors that it was broadcast with."""
 
     function: Function
     key: Key | None = None
+    states: tuple[Any, ...] = ()
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -319,6 +319,9 @@ def _broadcast_process(
 ) -> None:
     """Input 0 is the data, input 1 the broadcast side, which has no key."""
     states = b.operator_states(node)
+    for descriptor in op.states:
+        # Now, so that a restore can tell whether what was written is still asked for, and as what.
+        states.get_broadcast_state(descriptor)
     keys: KeyContext | None = None
     ctx = ""
     if op.key is not None:

@@ -117,7 +117,7 @@ class BroadcastSideContext(
         self._keys = keys
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
-        return self._states.get_broadcast_state(state_descriptor)
+        return self._states.broadcast_state(state_descriptor)
 
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
@@ -147,7 +147,7 @@ class ReadOnlySideContext(_BroadcastTime, BroadcastProcessFunction.ReadOnlyConte
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
         view = self._views.get(state_descriptor.name)
         if view is None:
-            view = ReadOnlyView(self._states.get_broadcast_state(state_descriptor))
+            view = ReadOnlyView(self._states.broadcast_state(state_descriptor))
             self._views[state_descriptor.name] = view
         return view
 

@@ -7,8 +7,9 @@ every subtask as a whole, broadcast state is copied.
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from millstream.checkpoint.manifest import Parent
@@ -20,17 +21,44 @@ from millstream.common.state import (
     ReadOnlyBroadcastState,
     StateDescriptor,
 )
-from millstream.errors import StateMismatch, UnsupportedOperation
+from millstream.errors import (
+    InvalidArgument,
+    StateMismatch,
+    TypeMismatchError,
+    UnsupportedOperation,
+)
+from millstream.runtime.codec import dumps
 from millstream.runtime.keys import canonical
-from millstream.runtime.state import isolate
+from millstream.runtime.state import ATOMIC, isolate
+from millstream.runtime.state_codec import (
+    PICKLED,
+    SchemaMismatch,
+    ValueCodec,
+    codec_for,
+    entry_codec,
+)
+from millstream.runtime.storing import Storing, not_serializable
+from millstream.runtime.ttl import list_element
 
-__all__ = ["OperatorState", "OperatorStates", "ReadOnlyView", "redistribute"]
+__all__ = [
+    "OperatorState",
+    "OperatorStates",
+    "ReadOnlyView",
+    "parts_of",
+    "reader_of",
+    "redistribute",
+]
 
 LIST, UNION, BROADCAST = "list", "union", "broadcast"
 
 
 class OperatorState:
-    """All operator state of a subtask's vertex, by "operator uid/state name"."""
+    """All operator state of a subtask's vertex, by "operator uid/state name".
+
+    What was found and nobody has asked for yet stays as files have it: the kind, and *parts*, each with the way its
+    elements are written: the codec, the schema, the elements. There are several parts if the subtasks that they come
+    from wrote differently. Elements that are not plain are pickles, so that nobody has to read them to hand them on.
+    """
 
     def __init__(self) -> None:
         self._states: dict[str, _State] = {}
@@ -42,11 +70,24 @@ class OperatorState:
         """True if there is any."""
         return bool(self._states) or bool(self._found)
 
-    def get(self, name: str, kind: str) -> Any:
-        """A state, the same object each time; its content is what was restored under its name."""
+    def get(
+        self,
+        name: str,
+        kind: str,
+        value: ValueCodec = PICKLED,
+        key: ValueCodec = PICKLED,
+    ) -> Any:
+        """A state, the same object each time; its content is what was restored under its name. `key` is for the keys of
+        a broadcast state."""
         known = self._states.get(name)
         if known is None:
-            known = _BroadcastState(self) if kind == BROADCAST else _ListState(self)
+            storing = Storing(name, value)
+            if kind == BROADCAST:
+                known = _BroadcastState(self, storing, Storing(name, key, "map key"))
+                known.codec = entry_codec(key.type_info, value.type_info)
+            else:
+                known = _ListState(self, storing)
+                known.codec = value
             known.kind = kind
             self._states[name] = known
             found = self._found.pop(name, None)
@@ -56,10 +97,21 @@ class OperatorState:
             raise _mismatch(name, known.kind, kind)
         return known
 
+    def known(self, name: str) -> Any:
+        """A state that has been asked for; None if it has not."""
+        return self._states.get(name)
+
     def _fill(self, name: str, state: _State, found: dict[str, Any]) -> None:
         if found["kind"] != state.kind:
             raise _mismatch(name, found["kind"], state.kind)
-        state.fill(found["value"])
+        values: list[Any] = []
+        for codec, schema, elements in parts_of(found):
+            try:
+                read = reader_of(state.codec, codec, schema)
+                values += [read(one) for one in elements]
+            except (SchemaMismatch, TypeMismatchError) as error:
+                raise _retyped(name, state, schema, error) from None
+        state.fill(values)
 
     def changed(self) -> bool:
         """True if something was written since the last call; the next file must then hold all of it."""
@@ -72,10 +124,7 @@ class OperatorState:
 
     def content(self) -> dict[str, dict[str, Any]]:
         """Everything, as it goes into a file."""
-        mine = {
-            name: {"kind": state.kind, "value": state.content()}
-            for name, state in self._states.items()
-        }
+        mine = {name: _written(name, state) for name, state in self._states.items()}
         return {**self._found, **mine}
 
     def restore(self, content: dict[str, dict[str, Any]]) -> None:
@@ -94,6 +143,41 @@ class OperatorState:
         self._dirty = False
         for state in self._states.values():
             state.fill(())
+
+
+def _written(name: str, state: _State) -> dict[str, Any]:
+    codec = state.codec
+    encode, elements = codec.encode, []
+    for one in state.content():
+        plain = one if encode is None else encode(one)
+        if not codec.plain:
+            try:
+                plain = dumps(plain)
+            except Exception as error:
+                raise not_serializable(name, one, error) from error
+        elements.append(plain)
+    return {"kind": state.kind, "parts": [[codec.name, codec.schema, elements]]}
+
+
+def parts_of(found: dict[str, Any]) -> list[list[Any]]:
+    """The parts of a state: (codec, schema, elements) each."""
+    if "parts" in found:
+        parts: list[list[Any]] = found["parts"]
+        return parts
+    # Version 0.1.0 wrote no types.
+    return [["object", None, found["value"]]]
+
+
+def reader_of(wanted: ValueCodec, codec: str, schema: Any) -> Callable[[Any], Any]:
+    """What reads the elements of a part. Raises `SchemaMismatch`, and when it reads, `TypeMismatchError`."""
+    if codec == "object":
+        return wanted.fit or _same
+    decode = wanted.decoder(codec, schema) or _same
+    return decode if codec == "plain" else (lambda one: decode(pickle.loads(one)))
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class OperatorStates(OperatorStateStore):
@@ -119,17 +203,34 @@ class OperatorStates(OperatorStateStore):
         state: BroadcastState[Any, Any] = self._get(state_descriptor, BROADCAST)
         return state
 
+    def broadcast_state(self, state_descriptor: StateDescriptor) -> BroadcastState[Any, Any]:
+        """A broadcast state that the stream was broadcast with, or that was asked for in `initialize_state`."""
+        name = getattr(state_descriptor, "name", None)
+        known = self._states.known(table_name(self._uid, str(name)))
+        if isinstance(known, _BroadcastState):
+            return known
+        msg = f"the stream was not broadcast with the state '{name}'"
+        raise InvalidArgument(
+            msg,
+            operator=self._uid,
+            hint="pass the descriptor to broadcast(...) too, under the same name",
+        )
+
     def _get(self, descriptor: StateDescriptor, kind: str) -> Any:
         described = {**descriptor.describe(), "kind": f"operator {kind}"}
         self._register(self._uid, descriptor.get_name(), described)
-        return self._states.get(table_name(self._uid, descriptor.get_name()), kind)
+        name = table_name(self._uid, descriptor.get_name())
+        key = getattr(descriptor, "key_type_info", None)
+        return self._states.get(name, kind, codec_for(descriptor.type_info), codec_for(key))
 
 
 class _State(ABC):
     kind = LIST
+    codec = PICKLED
 
-    def __init__(self, owner: OperatorState) -> None:
+    def __init__(self, owner: OperatorState, storing: Storing) -> None:
         self._owner = owner
+        self._fit = storing.fit
 
     @abstractmethod
     def fill(self, value: Iterable[Any]) -> None:
@@ -137,12 +238,12 @@ class _State(ABC):
 
     @abstractmethod
     def content(self) -> list[Any]:
-        """What goes into a file."""
+        """What is kept."""
 
 
 class _ListState(_State, ListState[Any]):
-    def __init__(self, owner: OperatorState) -> None:
-        super().__init__(owner)
+    def __init__(self, owner: OperatorState, storing: Storing) -> None:
+        super().__init__(owner, storing)
         self._items: list[Any] = []
 
     def fill(self, value: Iterable[Any]) -> None:
@@ -158,15 +259,16 @@ class _ListState(_State, ListState[Any]):
         return iter(self.get())
 
     def add(self, value: Any) -> None:
-        self._items.append(isolate(value))
-        self._owner.touch()
+        self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        for value in values:
-            self.add(value)
+        fit = self._fit
+        self._items.extend([fit(list_element(one)) for one in values])
+        self._owner.touch()
 
     def update(self, values: Iterable[Any]) -> None:
-        self._items = [isolate(one) for one in values]
+        fit = self._fit
+        self._items = [fit(list_element(one)) for one in values]
         self._owner.touch()
 
     def clear(self) -> None:
@@ -230,9 +332,14 @@ def _read_only(call: str) -> UnsupportedOperation:
 class _BroadcastState(_State, BroadcastState[Any, Any]):
     kind = BROADCAST
 
-    def __init__(self, owner: OperatorState) -> None:
-        super().__init__(owner)
+    def __init__(self, owner: OperatorState, storing: Storing, names: Storing) -> None:
+        super().__init__(owner, storing)
+        self._fit_key = names.fit
+        self._any_key = names.ready is ATOMIC
         self._entries: dict[Any, tuple[Any, Any]] = {}
+
+    def _name(self, key: Any) -> Any:
+        return canonical(key if self._any_key else self._fit_key(key))
 
     def fill(self, value: Iterable[Any]) -> None:
         self._entries = {canonical(key): (key, one) for key, one in value}
@@ -241,11 +348,11 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
         return list(self._entries.values())
 
     def get(self, key: Any) -> Any:
-        found = self._entries.get(canonical(key))
+        found = self._entries.get(self._name(key))
         return None if found is None else isolate(found[1])
 
     def contains(self, key: Any) -> bool:
-        return canonical(key) in self._entries
+        return self._name(key) in self._entries
 
     def __contains__(self, key: Any) -> bool:
         return self.contains(key)
@@ -254,10 +361,10 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
         return self.get(key)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([key for key, _ in self._entries.values()])
+        return iter([isolate(key) for key, _ in self._entries.values()])
 
     def items(self) -> list[tuple[Any, Any]]:
-        return [(key, isolate(one)) for key, one in self._entries.values()]
+        return [(isolate(key), isolate(one)) for key, one in self._entries.values()]
 
     def keys(self) -> list[Any]:
         return list(self)
@@ -269,8 +376,9 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
         return not self._entries
 
     def put(self, key: Any, value: Any) -> None:
+        name, fits = self._fit_key(key), self._fit(value)
         self._owner.touch()
-        self._entries[canonical(key)] = isolate(key), isolate(value)
+        self._entries[canonical(name)] = name, fits
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -278,7 +386,7 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
 
     def remove(self, key: Any) -> None:
         self._owner.touch()
-        self._entries.pop(canonical(key), None)
+        self._entries.pop(self._name(key), None)
 
     def clear(self) -> None:
         self._owner.touch()
@@ -309,28 +417,33 @@ def redistribute(
         parts.sort(key=lambda part: part[0])
         kind = parts[0][2]["kind"]
         if kind == BROADCAST:
-            value = parts[subtask % len(parts)][2]["value"]
+            value = parts_of(parts[subtask % len(parts)][2])
+        elif kind == UNION:
+            value = [part for _, _, state in parts for part in parts_of(state)]
+        elif parts[0][1] == parallelism:
+            value = [part for at, _, s in parts if at == subtask for part in parts_of(s)]
         else:
-            together = [one for _, _, state in parts for one in state["value"]]
-            if kind == UNION:
-                value = together
-            elif parts[0][1] == parallelism:
-                value = [o for place, _, s in parts if place == subtask for o in s["value"]]
-            else:
-                value = _share(together, subtask, parallelism)
-        result[name] = {"kind": kind, "value": value}
+            value = _share(
+                [part for _, _, s in parts for part in parts_of(s)], subtask, parallelism
+            )
+        result[name] = {"kind": kind, "parts": value}
     return result
 
 
-def _share(items: list[Any], subtask: int, parallelism: int) -> list[Any]:
-    """Equal parts, the first ones one longer.
+def _share(parts: list[list[Any]], subtask: int, parallelism: int) -> list[list[Any]]:
+    """Of all elements equal shares, the first ones one longer.
 
-    >>> [_share(list("abcde"), subtask, 3) for subtask in range(3)]
+    >>> [_share([["plain", "Char", list("abcde")]], subtask, 3)[0][2] for subtask in range(3)]
     [['a', 'b'], ['c', 'd'], ['e']]
     """
-    size, longer = divmod(len(items), parallelism)
+    size, longer = divmod(sum(len(elements) for _, _, elements in parts), parallelism)
     start = subtask * size + min(subtask, longer)
-    return items[start : start + size + (subtask < longer)]
+    end = start + size + (subtask < longer)
+    mine, at = [], 0
+    for codec, schema, elements in parts:
+        mine.append([codec, schema, elements[max(0, start - at) : max(0, end - at)]])
+        at += len(elements)
+    return mine
 
 
 def _mismatch(name: str, found: str, wanted: str) -> StateMismatch:
@@ -342,4 +455,19 @@ def _mismatch(name: str, found: str, wanted: str) -> StateMismatch:
         found=f"operator {found} state",
         wanted=f"operator {wanted} state",
         hint="ask for it as it was written, or give the new one another name",
+    )
+
+
+def _retyped(name: str, state: _State, schema: Any, error: Exception) -> StateMismatch:
+    operator, _, called = name.rpartition("/")
+    cause = error.evidence.get("value") if isinstance(error, TypeMismatchError) else None
+    return StateMismatch(
+        f"the operator state '{called}' was written by another program and does not fit this one",
+        operator=operator,
+        state=called,
+        found=f"operator {state.kind} state, {'pickled' if schema is None else schema}",
+        wanted=f"operator {state.kind} state, {state.codec.schema or 'pickled'}",
+        value=cause,
+        hint="declare the state as it was, or give it another name and start with "
+        "--allowNonRestoredState",
     )

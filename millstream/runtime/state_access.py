@@ -90,7 +90,9 @@ def check_claimed(chain: Chain, manifest: Manifest) -> None:
         for name, found in info.states.items():
             if isinstance(node.operator, WindowOp) and is_window_state(name):
                 continue  # Window operators go on with each other's state.
-            if name not in asked and not found.get("lazy"):
+            # Broadcast state is known from the start, also where version 0.1.0 took it for asked for late.
+            late = found.get("lazy") and found.get("kind") != "operator broadcast"
+            if name not in asked and not late:
                 raise StateMismatch(
                     f"the state '{name}' of '{node.name}' is not asked for by the program any more",
                     operator=f"{node.name} (uid {node.uid})",

@@ -8,11 +8,12 @@ from typing import Any
 
 from millstream.checkpoint.manifest import Manifest, OperatorInfo, StoreState
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.checkpoint.statefile import table_name
+from millstream.checkpoint.statefile import TableInfo, table_name
 from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import StateNotFound, UnsupportedOperation
 from millstream.runtime.keys import original_key
-from millstream.runtime.state_codec import readable
+from millstream.runtime.operator_state import parts_of, reader_of
+from millstream.runtime.state_codec import codec_of_file, readable
 from millstream.runtime.store_files import load_store
 
 __all__ = ["SavepointReader", "open_savepoint", "read", "read_pandas", "rows_of"]
@@ -67,8 +68,12 @@ def rows_of(storage: Storage, store: StoreState, uid: str, state: str) -> Iterat
     found = loaded.operator_state.content().get(name)
     if found is not None:
         broadcast = found["kind"] == "broadcast"
-        for one in found["value"]:
-            yield tuple(one) if broadcast else (store.subtask, one)
+        for codec, schema, elements in parts_of(found):
+            info = TableInfo(name, "map" if broadcast else "list", codec, schema)
+            read = reader_of(codec_of_file(info), codec, schema)
+            for element in elements:
+                one = read(element)
+                yield tuple(one) if broadcast else (store.subtask, one)
         return
     table = loaded.tables.get(name)
     if table is None:

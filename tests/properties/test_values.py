@@ -322,7 +322,7 @@ def last(_, value):
 
 
 KINDS = ["value", "list", "map", "map key", "reducing", "aggregating"]
-OPERATOR_KINDS = []
+OPERATOR_KINDS = ["operator list", "operator union", "broadcast", "broadcast key"]
 
 
 def descriptor_of(kind, type_info, *, ttl=False):
