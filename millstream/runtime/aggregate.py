@@ -10,13 +10,15 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from millstream.common.functions import Function
 from millstream.common.types import Row
 from millstream.errors import TypeMismatchError
 from millstream.graph.operators import Key, ReduceOp, RollingOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import dumps
-from millstream.runtime.exchange import emit_canonical, field_getter
+from millstream.runtime.exchange import emit_canonical, emit_current_key, field_getter
+from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.ownership import method_of
 from millstream.runtime.recognize import keeps_nothing
 from millstream.runtime.state import MISSING, isolate
@@ -28,13 +30,22 @@ __all__ = ["combiner_of", "compile_reduce", "compile_rolling", "isolate", "misfi
 
 
 def _emit_lookup(
-    b: ChainBuilder, node: StreamNode, key: Key, v: str, state: str, read: Callable[[Any, Any], Any]
+    b: ChainBuilder,
+    node: StreamNode,
+    key: Key,
+    v: str,
+    state: str,
+    read: Callable[[Any, Any], Any],
+    current: KeyContext | None = None,
 ) -> tuple[str, str, str]:
     """Lines that find the value so far, with `read` for the version before this epoch; the names of the key,
-    of the value so far, and of the dictionary of changes."""
+    of the value so far, and of the dictionary of changes. If there is a context, the key becomes its current one."""
     code = b.code
     table = b.table(node, state)
-    canon = emit_canonical(b, node, key, v)
+    if current is None:
+        canon = emit_canonical(b, node, key, v)
+    else:
+        canon = emit_current_key(b, node, key, v, code.bind(current, "keys"))
     b.at(node, v)
     so_far, missing = code.fresh("s"), code.bind(MISSING, "MISSING")
     code.line(f"{so_far} = {code.bind(table.changes.get, 'changed')}({canon}, {missing})")
@@ -57,7 +68,10 @@ def compile_reduce(b: ChainBuilder, node: StreamNode, op: ReduceOp, v: str, inde
     """The user's function folds each record into its key's value, which is emitted."""
     code = b.code
     before = _copy_of(b.table(node, "reduce").read)
-    canon, so_far, changes = _emit_lookup(b, node, op.key, v, "reduce", before)
+    # Only a function that is opened can have asked for state of the key.
+    rich = isinstance(op.function, Function) and type(op.function).open is not Function.open
+    current = b.key_context(node) if rich else None
+    canon, so_far, changes = _emit_lookup(b, node, op.key, v, "reduce", before, current)
     function = b.bind_function(node, op.function, "reduce", "reduce")
     out = code.fresh()
     with code.block(f"if {so_far} is {code.bind(MISSING, 'MISSING')}:"):

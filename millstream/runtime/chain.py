@@ -32,7 +32,7 @@ from millstream.runtime.chain_time import ChainTime, in_operator
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
-from millstream.runtime.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.keyed_state import KeyContext, KeyedStates, WithoutState
 from millstream.runtime.operator_state import OperatorStates
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.ownership import Kept, emit_own, is_fixed_type, kept_by, may_touch
@@ -63,6 +63,7 @@ class Chain:
         "cursor",
         "epoch_hooks",
         "functions",
+        "incremental",
         "inputs",
         "key_contexts",
         "key_ends",
@@ -110,6 +111,11 @@ class Chain:
         self.bad_records = builder.bad_records
         self.cursor = builder.cursor
         self.contexts = {node.id: builder.context(node) for node, _ in builder.functions}
+        self.incremental = {
+            node.id: builder.context(node, keyed=WithoutState(node.name))
+            for node, function in builder.functions
+            if function is getattr(node.operator, "incremental", None)
+        }
         self.key_contexts = list(builder.key_contexts.values())
         self.checkpointed = [
             (node, function)
@@ -121,6 +127,12 @@ class Chain:
         }
         self.opened = False
         self.rebuilds_reported = 0
+
+    def context_of(self, node: StreamNode, function: Function) -> RuntimeContext:
+        """What a function is opened with."""
+        if function is getattr(node.operator, "incremental", None):
+            return self.incremental[node.id]
+        return self.contexts[node.id]
 
     def leave_keys(self) -> None:
         """No operator has a current key from here on (rule 49)."""
@@ -330,8 +342,8 @@ class ChainBuilder:
         """The current key of a node; generated code sets it before each call."""
         return self.key_contexts.setdefault(node.id, make())
 
-    def context(self, node: StreamNode) -> RuntimeContext:
-        """The runtime context for a node's function."""
+    def context(self, node: StreamNode, keyed: Any = None) -> RuntimeContext:
+        """The runtime context for a node's function, with its keyed states or those that are given."""
         keys = self.key_contexts.get(node.id)
         return RuntimeContext(
             node.name,
@@ -340,7 +352,7 @@ class ChainBuilder:
             node.max_parallelism,
             job_parameters=self._job_parameters,
             cached_files=self._cached_files,
-            keyed=self.keyed_states(node, keys),
+            keyed=keyed or self.keyed_states(node, keys),
         )
 
     def keyed_states(self, node: StreamNode, keys: KeyContext | None) -> KeyedStates:
@@ -368,6 +380,7 @@ class ChainBuilder:
     def table(self, node: StreamNode, name: str) -> Table:
         """A keyed state of a node that is not a user's function's."""
         self.store.register(node.uid, name, {"kind": "value", "type": None, "ttl": False})
+        self.store.own.add(table_name(node.uid, name))
         return self.store.table(table_name(node.uid, name))
 
     def pane_table(self, node: StreamNode, name: str, value_type: Any) -> Table:

@@ -308,8 +308,9 @@ def emit_canonical(builder: ChainBuilder, node: StreamNode, key: Key, variable: 
 
 def emit_current_key(
     builder: ChainBuilder, node: StreamNode, key: Key, variable: str, context: str
-) -> None:
-    """Lines that take the key out of `variable` and make it the current one of `context`."""
+) -> str:
+    """Lines that take the key out of `variable` and make it the current one of `context`; the variable that has its
+    canonical form."""
     name = emit_key(builder, node, key, variable)
     code = builder.code
     code.line(f"{context}.key = {name}")
@@ -317,6 +318,7 @@ def emit_current_key(
         code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
     code.line(f"{context}.canon = {name}")
     builder.at(node, variable)
+    return name
 
 
 def field_getter(field: str) -> Callable[[Any], Any]:

@@ -79,8 +79,8 @@ def explain(
         # Errors of our own say what failed; add who and where.
         facts: dict[str, Any] = {"operator": node.name, **error.evidence}
         facts.setdefault("record", shorten(record))
-        if error.__cause__ is not None:
-            facts.setdefault("line", user_line(error.__cause__.__traceback__))
+        cause = error.__cause__
+        facts.setdefault("line", user_line(below if cause is None else cause.__traceback__))
         facts["declared_at"] = location.declared_at or node.declared_at
         facts.setdefault("position", where)
         hint = error.hint

@@ -37,7 +37,7 @@ from millstream.runtime.store import StateStore
 from millstream.runtime.storing import Storing
 from millstream.runtime.ttl import TtlListState, TtlMapState, TtlTable, TtlValueState, list_element
 
-__all__ = ["NO_KEY", "KeyContext", "KeyedStates"]
+__all__ = ["NO_KEY", "KeyContext", "KeyedStates", "WithoutState"]
 
 
 class _NoKey:
@@ -92,6 +92,9 @@ class KeyedStates:
                 msg = f"the state '{name}' of '{self._name}' is both {known} and {kind} state"
                 raise InvalidArgument(msg, hint="give the two states different names")
             return state
+        if table_name(self._uid, name) in self._store.own:
+            msg = f"'{self._name}' keeps a state of its own under the name '{name}'"
+            raise InvalidArgument(msg, operator=self._name, hint="give your state another name")
         ttl = descriptor._ttl_config
         codec = _codec(descriptor)
         described = {**descriptor.describe(), "ttl": ttl is not None}
@@ -110,6 +113,24 @@ class KeyedStates:
         self.get(descriptor, descriptor.kind)
         table = self._store.table(table_name(self._uid, descriptor.get_name()))
         return list(table.keys())
+
+
+class WithoutState:
+    """In the place of keyed states for the functions that add records to windows: a record may belong to several
+    windows or to none, and be added in another order when windows merge (Flink refuses such functions as a whole)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def get(self, descriptor: StateDescriptor, kind: str) -> Any:
+        """Refused."""
+        msg = f"the reduce or aggregate function of the windows '{self._name}' cannot have keyed state"
+        raise UnsupportedOperation(
+            msg,
+            operator=self._name,
+            state=getattr(descriptor, "name", None),
+            hint="use state in a ProcessWindowFunction beside it, or in a process function behind it",
+        )
 
 
 def _codec(descriptor: StateDescriptor) -> ValueCodec:

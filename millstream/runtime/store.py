@@ -61,6 +61,8 @@ class StateStore:
         self.operator_state = OperatorState()
         # What the program has asked for, by operator and state, in the words of its descriptors.
         self.registered: dict[str, dict[str, dict[str, Any]]] = {}
+        # Tables that belong to operators themselves, so that no function may ask for them.
+        self.own: set[str] = set()
         # States with time-to-live, to be searched at the end of every epoch.
         self.expiring: list[Any] = []
         self._pending: str | None = None

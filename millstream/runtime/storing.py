@@ -57,11 +57,11 @@ class Storing:
         except MillstreamError:
             raise
         except Exception as error:
-            raise not_serializable(self._name, value, error) from error
+            raise not_serializable(self._name, value, error) from None
 
     def _refused(self, error: TypeMismatchError) -> TypeMismatchError:
-        operator, _, state = self._name.rpartition("/")
-        evidence = {**error.evidence, "operator": operator, "state": state}
+        uid, _, state = self._name.rpartition("/")
+        evidence = {"uid": uid, "state": state, **error.evidence}
         return TypeMismatchError(
             f"a {self._role} of the state '{state}' does not fit its declared type {self._wanted!r}",
             **evidence,
@@ -73,10 +73,10 @@ def not_serializable(
     name: str, value: Any, error: Exception, key: Any = None
 ) -> StateNotSerializable:
     """The error for a value that cannot be pickled, or not be unpickled."""
-    operator, _, state = name.rpartition("/")
+    uid, _, state = name.rpartition("/")
     return StateNotSerializable(
         f"a value of the state '{state}' cannot be kept: {type(value).__name__} cannot be pickled and read again",
-        operator=operator,
+        uid=uid,
         state=state,
         key=None if key is None else shorten(key),
         value=shorten(value),

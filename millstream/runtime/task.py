@@ -533,7 +533,7 @@ class LevelTask:
                 raise explain_call(error, node, "initialize_state()") from error
         for node, rich in chain.functions:
             try:
-                rich.open(chain.contexts[node.id])
+                rich.open(chain.context_of(node, rich))
             except Exception as error:
                 raise explain_call(error, node, "open()") from error
         chain.opened = True

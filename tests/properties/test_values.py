@@ -569,7 +569,7 @@ def test_what_does_not_fit_is_made_to_fit_or_refused(backend, data, type_info, v
         try:
             put(kind, state, value)
         except TypeMismatchError as error:
-            missing = {"state", "operator", "value", "wanted"} - set(error.evidence)
+            missing = {"state", "uid", "value", "wanted"} - set(error.evidence)
             job.close()
             assert not missing
             return
