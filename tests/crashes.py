@@ -218,7 +218,10 @@ class _Commits(Committer):
         return json.loads((self._folder / "staged" / name.decode()).read_text())
 
     def save(self, name, parts):
-        (self._folder / "committed" / name).write_text(json.dumps(parts))
+        # At once, for whoever looks while the job runs.
+        written = self._folder / f"writing-{name}"
+        written.write_text(json.dumps(parts))
+        written.rename(self._folder / "committed" / name)
 
 
 class _CommitByName(_Commits):

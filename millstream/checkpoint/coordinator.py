@@ -282,6 +282,8 @@ class Coordinator:
         self.epoch = 0
         # What the engine wants to find in the manifest again.
         self.extra: dict[str, Any] = {}
+        # What the job has claimed and still has to remove.
+        self.claims = ""
         # The watermark generators of the epoch's splits, set with its acknowledgements.
         self.times: SplitTimes = {}
 
@@ -331,6 +333,7 @@ class Coordinator:
             return []
         self.epoch = event.manifest.epoch + 1
         self._resuming = True
+        self.claims = event.manifest.claims
         made = event.manifest.made
         return [Commit(made.epoch, event.manifest.committables, made.job_id, again=True)]
 
@@ -410,6 +413,7 @@ class Coordinator:
             ended=ended and not any(feedback.values()),
             extra=self.extra,
             restored_from="" if before is None else before.restored_from,
+            claims=self.claims,
         )
 
     def _replace_folded(self, store: str, chain: list[StateFile]) -> list[StateFile]:
@@ -486,6 +490,16 @@ class Coordinator:
     def unpin(self, files: Iterable[str]) -> None:
         """The savepoint is done."""
         self._saving.remove(frozenset(files))
+
+    @property
+    def self_contained(self) -> bool:
+        """True if nobody needs files of another folder."""
+        return not self._saving and not any(
+            parent.root
+            for manifest in self._kept
+            for store in manifest.stores.values()
+            for parent in store.parents
+        )
 
     def needed(self) -> set[str]:
         """Every file that must not be removed."""

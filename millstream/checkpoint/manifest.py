@@ -118,7 +118,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     the source or sink. `origin` is whose `committables` they are, if the checkpoint was not written by an epoch but is
     what a job of another layout, or in another folder, begins with.
     `ended` if nothing follows; `savepoint` if every file lies beside this one; `restored_from` is the path that the
-    user has started the job from."""
+    user has started the job from, `claims` too, if the job is to remove what is there."""
 
     epoch: int
     job_id: str
@@ -136,6 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     savepoint: bool = False
     extra: dict[str, Any] = {}
     restored_from: str = ""
+    claims: str = ""
 
     @property
     def made(self) -> Origin:

@@ -339,6 +339,10 @@ class EpochDriver:
         assert self._coordinator is not None
         try:
             self.folder.remove(epochs, files)
+            if self._coordinator.claims and self._coordinator.self_contained:
+                self.folder.check_lease()
+                self.folder.remove_claimed()
+                self._coordinator.claims = ""
             if self._coordinator.epoch % _SWEEP_EVERY == _SWEEP_EVERY - 1:
                 self.folder.check_lease()
                 self.folder.sweep(self._coordinator.needed(), before=self._coordinator.epoch)

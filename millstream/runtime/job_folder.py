@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from millstream.checkpoint.claim import check_claimable, remove_claimed
 from millstream.checkpoint.coordinator import Layout
 from millstream.checkpoint.lease import Lease
 from millstream.checkpoint.manifest import (
@@ -105,6 +106,7 @@ class JobFolder:
         self.timeout = settings.checkpoint_timeout
         self._started = False
         self._committed: Manifest | None = None
+        self._claimed = ""
 
     def open(self) -> None:
         """Take the lease; raises `JobLocked` if another driver has it."""
@@ -169,6 +171,7 @@ class JobFolder:
                 epochs = []
             start = self._from_latest(epochs, again=again, exactly_once=exactly_once)
         self._started = True
+        self._claimed = start.manifest.claims if start.manifest is not None else ""
         self._sweep(start)
         return start
 
@@ -201,7 +204,10 @@ class JobFolder:
         root = "" if own else storage.root
         begin = restored_manifest(manifest, layout, epoch=epoch, root=root)
         # What the engine remembers belongs to the run that was saved.
-        begin = msgspec.structs.replace(begin, restored_from=stable(path), extra={})
+        claims = stable(path) if self._job.settings.claim_mode == "CLAIM" and not own else ""
+        if claims:
+            check_claimable(manifest, storage)
+        begin = msgspec.structs.replace(begin, restored_from=stable(path), claims=claims, extra={})
         if not own:
             # Read once and gone: not worth a reference into somebody else's folder.
             for fed_back in begin.feedback.values():
@@ -344,6 +350,18 @@ class JobFolder:
         for name in files:
             self.storage.delete(name)
 
+    def remove_claimed(self) -> None:
+        """Remove what the job was started from, which it has claimed and does not need any more."""
+        path, self._claimed = self._claimed, ""
+        if not path:
+            return
+        try:
+            remove_claimed(path)
+        except (OSError, JobLocked) as error:
+            _log.warning("%s was claimed, and stays: %s", shown(path), error)
+        else:
+            _log.info("%s was claimed, and is removed", shown(path))
+
     def _sweep(self, start: Start) -> None:
         """Remove what attempts have left behind that no checkpoint names."""
         for folder in self._stores():
@@ -385,6 +403,7 @@ class JobFolder:
                     # If this driver is lost now, the next one must not take the empty folder for a new job's.
                     self.storage.write(_FINISHED, b"")
                 self._remove_all(list_epochs(self.storage))
+                self.remove_claimed()
             elif self._is_held():
                 self._mark_committed()
         if self.lease is not None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 import millstream.state
+from millstream.checkpoint.claim import remove_claimed
+from millstream.checkpoint.manifest import read_manifest
+from millstream.checkpoint.savepoint import open_checkpoint
+from millstream.checkpoint.storage import LocalStorage
 from millstream.common.sink import SinkWriter
-from millstream.errors import JobError, MillstreamError, StateMismatch
+from millstream.errors import JobError, JobLocked, MillstreamError, StateMismatch, StateNotFound
 from millstream.graph.operators import CollectOp
 from tests.crashes import (
     COUNT,
@@ -209,15 +214,7 @@ def test_an_edited_checkpoint_keeps_what_it_has_to_commit(tmp_path, outlet):
 
 def test_a_savepoint_has_nothing_to_commit(tmp_path, outlet):
     """Who starts from it twice repeats nothing of what came before."""
-    env = environment(tmp_path)
-    numbers = env.from_source(Numbers(unbounded=True), None, "numbers").uid("numbers")
-    each = numbers.key_by(lambda n: n % 7).process(Seen()).uid("each")
-    each.sink_to(outlet.sink()).uid("sink")
-    client = env.execute_async("job")
-    while outlet.read().total() < COUNT:
-        time.sleep(0.01)
-    path = client.stop_with_savepoint(False, str(tmp_path / "savepoints")).result(30)
-    client.get_job_execution_result().result(30)
+    path = saved(tmp_path, outlet.sink())
     for claim in ({}, {CLAIM: "NO_CLAIM"}, {CLAIM: "LEGACY"}):
         run(tmp_path, outlet.sink(), name="second", **{RECOVERY: path}, **claim)
         outlet.take()
@@ -270,3 +267,114 @@ def test_a_consumer_that_fails_once_gets_the_rest(tmp_path, outlet):
     numbers._sink("out", CollectOp(consume))
     env.execute("job")
     assert Counter(got) == EACH_ONCE
+
+
+# -- claimed or not ------------------------------------------------------------------------------------------------
+
+
+def saved(folder, sink):
+    """A savepoint of a job that has read everything and waits for more."""
+    env = environment(folder)
+    numbers = env.from_source(Numbers(unbounded=True), None, "numbers").uid("numbers")
+    got = []
+    each = numbers.key_by(lambda n: n % 7).process(Seen()).uid("each")
+    each.sink_to(sink).uid("sink")
+    each._sink("got", CollectOp(got.extend))
+    client = env.execute_async("job")
+    while len(got) < COUNT:
+        time.sleep(0.01)
+    path = client.stop_with_savepoint(False, str(folder / "savepoints")).result(30)
+    client.get_job_execution_result().result(30)
+    return path
+
+
+def files_below(path):
+    return sorted(str(one) for one in Path(path).rglob("*") if one.is_file())
+
+
+@pytest.mark.parametrize("mode", [None, "LEGACY", "NO_CLAIM", "CLAIM"])
+def test_only_a_claimed_savepoint_is_removed_by_the_job_that_was_started_from_it(tmp_path, mode):
+    path = saved(tmp_path, ByName(tmp_path).sink())
+    before = files_below(path)
+    claim = {} if mode is None else {CLAIM: mode}
+    run(tmp_path, ByName(tmp_path / "more").sink(), name="second", **{RECOVERY: path}, **claim)
+    assert files_below(path) == ([] if mode == "CLAIM" else before)
+    assert Path(path).exists() == (mode != "CLAIM")
+
+
+def test_a_claimed_savepoint_leaves_what_somebody_has_put_beside_it(tmp_path):
+    path = saved(tmp_path, ByName(tmp_path).sink())
+    note = Path(path, "README")
+    note.write_text("do not lose me")
+    run(tmp_path, ByName(tmp_path / "m").sink(), name="second", **{RECOVERY: path, CLAIM: "CLAIM"})
+    assert files_below(path) == [str(note)]
+
+
+def test_a_claimed_checkpoint_goes_with_the_first_one_that_needs_nothing_of_it(tmp_path, outlet):
+    die(tmp_path, outlet, times=1)
+    path = latest(tmp_path)
+    die(
+        tmp_path,
+        outlet,
+        name="second",
+        place="source read",
+        times=3,
+        **{RECOVERY: path, CLAIM: "CLAIM", "execution_checkpointing_num__retained": "1"},
+    )
+    assert not Path(path).exists()
+    with pytest.raises(StateNotFound):
+        run(tmp_path, outlet.sink(), name="third", **{RECOVERY: path})
+    run(tmp_path, outlet.sink(), name="second")
+    assert outlet.read() == EACH_ONCE
+
+
+def test_when_a_claimed_checkpoint_goes_the_others_of_its_folder_stay(tmp_path, outlet):
+    die(tmp_path, outlet, times=3)
+    path = latest(tmp_path)
+    assert path.endswith("chk-2")
+    remove_claimed(path)
+    remove_claimed(path)
+    for epoch in (0, 1):
+        # Looks for all the files.
+        open_checkpoint(path.replace("chk-2", f"chk-{epoch}"))
+
+
+def test_a_claim_outlives_a_driver_that_dies_before_it_has_a_checkpoint(tmp_path, outlet):
+    die(tmp_path, outlet, times=2)
+    path = latest(tmp_path)
+    claim = {RECOVERY: path, CLAIM: "CLAIM"}
+    die(tmp_path, outlet, name="second", place="restore", times=1, **claim)
+    assert Path(path).exists()
+    run(tmp_path, outlet.sink(), name="second")
+    assert not Path(path).exists()
+    assert outlet.read() == EACH_ONCE
+
+
+def test_a_checkpoint_of_a_running_job_cannot_be_claimed(tmp_path, outlet):
+    env = environment(tmp_path)
+    numbers = env.from_source(Numbers(unbounded=True), None, "numbers").uid("numbers")
+    each = numbers.key_by(lambda n: n % 7).process(Seen()).uid("each")
+    each.sink_to(outlet.sink()).uid("sink")
+    client = env.execute_async("job")
+    while outlet.read().total() < COUNT:
+        time.sleep(0.01)
+    try:
+        how = {RECOVERY: str(tmp_path / "checkpoints" / "job"), CLAIM: "CLAIM"}
+        with pytest.raises(JobLocked, match="cannot be claimed"):
+            run(tmp_path, outlet.sink(), name="second", **how)
+    finally:
+        client.cancel().result(30)
+
+
+def test_a_job_that_starts_from_its_own_folder_by_path_keeps_the_files_it_needs(tmp_path, outlet):
+    die(tmp_path, outlet, times=2)
+    there = read_manifest(LocalStorage(str(tmp_path / "checkpoints" / "job")), 1)
+    link = tmp_path / "by another name"
+    link.symlink_to(tmp_path / "checkpoints" / "job")
+    path = {RECOVERY: str(link / "chk-1"), CLAIM: "CLAIM"}
+    die(tmp_path, outlet, place="restore", times=1, **path)
+    begin = read_manifest(LocalStorage(str(tmp_path / "checkpoints" / "job")), 2)
+    assert begin.files() == there.files() != set()
+    assert begin.claims == ""
+    run(tmp_path, outlet.sink(), parallelism=3)
+    assert outlet.read() == EACH_ONCE

@@ -522,6 +522,7 @@ class World(Outlets):
         if self.chance("rescale", free=True):
             self.parallelism = self.random.randint(1, 3), self.random.randint(1, 3)
         by_path = allow = False
+        claim_mode = None
         latest = self.latest() if self.depth == 0 else None
         if latest is not None and self.chance("start by path", free=True):
             by_path, self.path = True, self.as_good_as(latest)
@@ -534,6 +535,7 @@ class World(Outlets):
             if self.random.random() < 0.6:
                 self.left.append(self.folder)
                 self.jobs += 1
+            claim_mode = self.random.choice([None, "LEGACY", "CLAIM"])
         if (
             latest is not None
             and self.mode == "EXACTLY_ONCE"
@@ -544,7 +546,8 @@ class World(Outlets):
             if allow:
                 self.given_up.update(self.without_sink(self.path if by_path else latest))
         path = self.path if by_path or not self.has_checkpoint() else None
-        return self.job_with(self.settings(f"{self.name}{self.jobs}", path, allow=allow))
+        name = f"{self.name}{self.jobs}"
+        return self.job_with(self.settings(name, path, allow=allow, claim_mode=claim_mode))
 
     def settings(
         self, name: str, path: str | None, *, allow: bool = False, claim_mode: str | None = None
@@ -563,8 +566,9 @@ class World(Outlets):
 
     def job_with(self, settings: JobSettings) -> job.Job:
         self.note(
-            "driver:", settings.name, self.variant, "from", settings.recovery_path, "parallelism",
-            self.parallelism, "epochs of", settings.epoch_records,
+            "driver:", settings.name, self.variant, "from", settings.recovery_path,
+            settings.claim_mode, "parallelism", self.parallelism, "epochs of",
+            settings.epoch_records,
         )  # fmt: skip
         found = program.checker_job(*self.parallelism, self.variant)
         return dataclasses.replace(found, id=self.new_id(), settings=settings)
