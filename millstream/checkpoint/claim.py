@@ -6,7 +6,7 @@ alone, or with its end. Until then the job's manifests name it.
 
 from __future__ import annotations
 
-from millstream.checkpoint.lease import read_lease, standing
+from millstream.checkpoint.lease import await_end, read_lease, standing
 from millstream.checkpoint.manifest import (
     METADATA,
     Manifest,
@@ -22,16 +22,18 @@ __all__ = ["check_claimable", "remove_claimed"]
 
 
 def check_claimable(manifest: Manifest, storage: Storage) -> None:
-    """`JobLocked` if the job that has written a checkpoint is running: it would remove it, or need it."""
-    holder = None if manifest.savepoint else read_lease(storage)
-    if holder is not None and standing(holder) == "running":
+    """`JobLocked` if the job that has written a checkpoint is running: it would remove it, or need it. Waits until a
+    driver that may have died can be told from one that lives."""
+    if manifest.savepoint:
+        return
+    try:
+        await_end(storage)
+    except JobLocked as error:
         raise JobLocked(
-            f"checkpoint {manifest.epoch} cannot be claimed: its job {holder.job_name!r} is running",
-            host=holder.host,
-            pid=holder.pid,
-            folder=shown(storage.root),
+            f"checkpoint {manifest.epoch} of {manifest.job_name!r} cannot be claimed: the job is running",
             hint="stop that job, or start without the claim mode CLAIM",
-        )
+            **error.evidence,
+        ) from None
 
 
 def remove_claimed(path: str) -> None:
@@ -41,7 +43,9 @@ def remove_claimed(path: str) -> None:
         manifest, storage = open_checkpoint(path)
     except StateError:
         return
-    check_claimable(manifest, storage)
+    holder = None if manifest.savepoint else read_lease(storage)
+    if holder is not None and standing(holder) == "running":
+        raise JobLocked(f"the job {holder.job_name!r} runs again", folder=shown(storage.root))
     if manifest.savepoint:
         storage.delete(METADATA)
     else:

@@ -25,7 +25,15 @@ import msgspec
 from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import JobLocked
 
-__all__ = ["LEASE_NAME", "Lease", "LeaseRecord", "LeaseWatch", "read_lease", "standing"]
+__all__ = [
+    "LEASE_NAME",
+    "Lease",
+    "LeaseRecord",
+    "LeaseWatch",
+    "await_end",
+    "read_lease",
+    "standing",
+]
 
 LEASE_NAME = "lease.json"
 
@@ -190,6 +198,14 @@ def standing(record: LeaseRecord, clock: Callable[[], float] = time.time) -> str
     if _is_gone(record):
         return "dead"
     return "silent" if clock() > record.expires_at else "running"
+
+
+def await_end(storage: Storage, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Return once nobody holds the lease of a folder, or its holder has died; `JobLocked` if the holder lives."""
+    while (seen := _read(storage)) is not None:
+        holder = _decode(seen)
+        if _wait_for_end(storage, seen, 10.0 if holder is None else holder.ttl, sleep):
+            return
 
 
 class LeaseWatch:

@@ -350,7 +350,8 @@ def test_a_claim_outlives_a_driver_that_dies_before_it_has_a_checkpoint(tmp_path
     assert outlet.read() == EACH_ONCE
 
 
-def test_a_checkpoint_of_a_running_job_cannot_be_claimed(tmp_path, outlet):
+def test_a_checkpoint_of_a_running_job_cannot_be_claimed(tmp_path):
+    outlet = ByName(tmp_path)
     env = environment(tmp_path)
     numbers = env.from_source(Numbers(unbounded=True), None, "numbers").uid("numbers")
     each = numbers.key_by(lambda n: n % 7).process(Seen()).uid("each")

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from millstream.checkpoint import coordinator, lease, savepoint, storage
+from millstream.checkpoint import claim, coordinator, lease, savepoint, storage
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.connectors import file_sink
@@ -487,13 +487,13 @@ class World(Outlets):
         path = self.latest()
         if path is None:
             return
-        claim = self.random.choice([None, "LEGACY", "NO_CLAIM"])
+        mode = self.random.choice([None, "LEGACY", "NO_CLAIM"])
         self.visits += 1
         before = self.committed()
-        settings = self.settings(f"{self.name}-beside{self.visits}", path, claim_mode=claim)
-        self.note("job beside it from", path, claim)
+        settings = self.settings(f"{self.name}-beside{self.visits}", path, claim_mode=mode)
+        self.note("job beside it from", path, mode)
         self.beside(0, lambda: self.job_with(settings))
-        if claim == "NO_CLAIM":
+        if mode == "NO_CLAIM":
             self.check("a checkpoint that is not claimed was committed", self.committed(), before)
 
     def beside(self, halt_in: int, make_job: Any) -> None:
@@ -788,9 +788,9 @@ class World(Outlets):
             return
         path = self.random.choice(done).result(0)
         manifest, _ = savepoint.open_checkpoint(path)
-        for number, claim in enumerate([None, "NO_CLAIM"], 1):
+        for number, mode in enumerate([None, "NO_CLAIM", "CLAIM"], 1):
             seed = self.seed + number * 10**9
-            fork = World(seed, origin=self, path=path, claim_mode=claim)
+            fork = World(seed, origin=self, path=path, claim_mode=mode)
             fork.start_at = {
                 split: ~at if at < 0 else at
                 for split, at in manifest.offsets.get("ids", {}).items()
@@ -800,6 +800,8 @@ class World(Outlets):
             except BaseException:
                 self.log += ["fork:", *fork.log]
                 raise
+            there = f"{path}/_metadata" in self.disk.files
+            self.check(f"a savepoint is there, {mode}", there, mode != "CLAIM")
 
 
 def _map_entry(entry: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -907,6 +909,8 @@ def simulated():
         (savepoints.SavepointRequests, "watch", lambda self: None),
         (lease.Lease, "keep", lambda self: None),
         (lease, "_is_gone", lambda holder: False),
+        (claim, "await_end", lambda storage: None),
+        (claim, "standing", lambda holder: "dead"),
         (lease, "_process", lambda pid: ("R", 1)),
         (lease, "_machine", lambda: "simulated"),
         (epochs, "needs_folding", lambda chain: len(chain) >= 3),
