@@ -392,6 +392,16 @@ class SourceFunction(Function):
     Implement a `millstream.common.source.Source` to be replayable.
     """
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is SourceFunction:
+            raise _of_java("SourceFunction", args)
+        return super().__new__(cls)
+
+    def __init__(self, source_func: Any = None) -> None:
+        """PyFlink's takes a Java object or the name of its class, which cannot be used here."""
+        if source_func is not None:
+            raise _of_java("SourceFunction", (source_func,))
+
     class SourceContext(ABC):
         """Where `run` puts its records."""
 
@@ -418,6 +428,15 @@ class SourceFunction(Function):
     @abstractmethod
     def cancel(self) -> None:
         """Make `run` return soon."""
+
+
+def _of_java(name: str, given: tuple[Any, ...]) -> UnsupportedOperation:
+    msg = f"a {name} of Java's cannot be used: no Java runs in a Millstream program"
+    return UnsupportedOperation(
+        msg,
+        got=repr(given[0])[:200] if given else None,
+        hint=f"write a class that extends {name}, with run(ctx) and cancel()",
+    )
 
 
 def unkeyed_timers(call: str) -> UnsupportedOperation:

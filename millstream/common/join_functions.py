@@ -96,6 +96,10 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
         def timestamp(self) -> int:
             """The timestamp of the pair and its results: the larger of the two."""
 
+        def get_timestamp(self) -> int:
+            """The same, under Flink's name."""
+            return self.timestamp()
+
     @abstractmethod
     def process_element(
         self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context

@@ -18,11 +18,13 @@ __all__ = [
     "ALL",
     "MOST_PARALLELISM",
     "NO_EFFECT",
+    "OLDER",
     "PREFIXES",
     "check_known",
     "check_values",
     "checked",
     "get",
+    "is_set",
     "put",
     "read",
 ]
@@ -36,10 +38,41 @@ ALL: dict[str, ConfigOption[Any]] = {}
 NO_EFFECT: dict[str, str] = {}
 """Keys (and, ending in a dot, beginnings of keys) of Flink's that are accepted and that nothing depends on: why."""
 
-PREFIXES = ("spark.", "metrics.scope.", "metrics.reporter.")
+_OF_PYFLINK = (
+    "python.fn-execution.",
+    "python.map-state.",
+    "python.state.",
+    "python.metric.",
+    "python.profile.",
+    "python.systemenv.",
+    "python.operator-chaining.",
+    "python.client.",
+    "python.logging.",
+)
+PREFIXES = ("spark.", "metrics.scope.", "metrics.reporter.", *_OF_PYFLINK)
 """Keys that begin so are known whatever follows."""
 
-NO_EFFECT.update(dict.fromkeys(PREFIXES[1:], "metrics are not reported yet"))
+NO_EFFECT.update(dict.fromkeys(PREFIXES[1:3], "metrics are not reported yet"))
+NO_EFFECT.update(dict.fromkeys(_OF_PYFLINK, "it is about PyFlink's own worker processes"))
+
+OLDER = {
+    "pipeline.operator-chaining": "pipeline.operator-chaining.enabled",
+    "execution.buffer-timeout": "execution.buffer-timeout.interval",
+    "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
+    "execution.checkpointing.alignment-timeout": "execution.checkpointing.aligned-checkpoint-timeout",
+    "state.checkpoints.dir": "execution.checkpointing.dir",
+    "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+    "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
+    "state.backend.incremental": "execution.checkpointing.incremental",
+    "state.backend": "state.backend.type",
+    "state.backend.changelog.enabled": "state.changelog.enabled",
+    "execution.savepoint.path": "execution.state-recovery.path",
+    "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
+    "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
+    "restart-strategy": "restart-strategy.type",
+    "task.cancellation-interval": "task.cancellation.interval",
+}
+"""Older keys of Flink's, which it still reads, and those that stand for them now."""
 
 
 def _known(
@@ -95,6 +128,13 @@ OPERATOR_CHAINING = _known(
     _key("pipeline.operator-chaining.enabled").boolean_type().default_value(True),
     "Whether operators with no exchange between them run in one loop.",
 )
+CHAINING_DIFFERENT_MAX = _known(
+    _key("pipeline.operator-chaining.chain-operators-with-different-max-parallelism")
+    .boolean_type()
+    .default_value(True),
+    "Whether operators with another number of key groups are chained.",
+    no_effect="chaining does not look at the max parallelism",
+)
 OBJECT_REUSE = _known(
     _key("pipeline.object-reuse").boolean_type().default_value(False),
     "Hand records on without a copy, also those that can be changed; functions then must not change what they have "
@@ -134,6 +174,11 @@ PYTHON_REQUIREMENTS = _known(
 PYTHON_ARCHIVES = _known(
     _key("python.archives").string_type().no_default_value(),
     "Archives that are unpacked where functions run, separated by commas; FILE#NAME gives the folder a name.",
+)
+PYTHON_MODE = _known(
+    _key("python.execution-mode").enum_type("process", "thread").default_value("process"),
+    "Where functions run: beside Flink's own process, or in it.",
+    no_effect="functions run in Spark's Python workers",
 )
 CACHED_FILES = _known(
     _key("pipeline.cached-files").string_type().no_default_value(),
@@ -215,6 +260,11 @@ CHECKPOINTING_UNALIGNED = _known(
     "Whether barriers overtake records.",
     no_effect="an epoch's border is aligned by construction",
 )
+CHECKPOINTING_UNALIGNED_FORCED = _known(
+    _key("execution.checkpointing.unaligned.forced").boolean_type().default_value(False),
+    "Whether barriers overtake records also in loops.",
+    no_effect="an epoch's border is aligned by construction",
+)
 CHECKPOINTING_ALIGNED_TIMEOUT = _known(
     _key("execution.checkpointing.aligned-checkpoint-timeout")
     .duration_type()
@@ -237,6 +287,11 @@ SNAPSHOT_COMPRESSION = _known(
 STATE_BACKEND = _known(
     _key("state.backend.type").enum_type("hashmap", "lmdb").default_value("hashmap"),
     "Where keyed state lives between checkpoints.",
+)
+STATE_CHANGELOG = _known(
+    _key("state.changelog.enabled").boolean_type().default_value(False),
+    "Whether changes of state are logged.",
+    no_effect="every checkpoint holds only what has changed since the last one",
 )
 RECOVERY_PATH = _known(
     _key("execution.state-recovery.path").string_type().no_default_value(),
@@ -438,12 +493,26 @@ def get(config: Configuration, option: ConfigOption[T]) -> T:
     80
     """
     value = config.get(option.key)
+    if value is None and option.key in _NEWER:
+        value = config.get(_NEWER[option.key])
     if value is None:
         value = option.default
     if value is None:
         # Only an option without a default comes here, and its T includes None.
         return None  # type: ignore[return-value]
     return read(option, value)
+
+
+_NEWER = {newer: older for older, newer in OLDER.items()}
+
+
+def is_set(config: Configuration, option: ConfigOption[Any]) -> bool:
+    """Whether a configuration has a value for an option, under either of its names.
+
+    >>> is_set(Configuration().set_string("state.checkpoints.dir", "/c"), CHECKPOINTING_DIRECTORY)
+    True
+    """
+    return config.get(option.key) is not None or config.get(_NEWER.get(option.key, "")) is not None
 
 
 def read(option: ConfigOption[T], value: Any) -> T:
@@ -496,8 +565,9 @@ def check_values(config: Configuration) -> None:
     >>> check_values(Configuration().set_string("parallelism.default", "4"))
     """
     for key in sorted(config.key_set()):
-        if key in ALL:
-            get(config, ALL[key])
+        option = ALL.get(OLDER.get(key, key))
+        if option is not None:
+            get(config, option)
 
 
 def check_known(config: Configuration) -> list[str]:
@@ -509,10 +579,11 @@ def check_known(config: Configuration) -> list[str]:
     ["the configuration key 'rest.port' has no effect: there is no REST API yet"]
     """
     warnings = []
-    for key in sorted(config.key_set()):
+    for given in sorted(config.key_set()):
+        key = OLDER.get(given, given)
         why = _why_no_effect(key)
         if why is not None and not _is_default(config, key):
-            warnings.append(f"the configuration key {key!r} has no effect: {why}")
+            warnings.append(f"the configuration key {given!r} has no effect: {why}")
         if key in ALL or key.startswith(PREFIXES):
             continue
         nearest = difflib.get_close_matches(key, ALL, n=1)

@@ -136,16 +136,29 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
 
 class RowFieldExtractorSchema(SerializationSchema):
-    """One field of a row: bytes as they are, anything else as UTF-8 text, None as nothing.
+    """One field of a row, which must be bytes; None as nothing.
 
     >>> RowFieldExtractorSchema(1).serialize(Row("key", b"value"))
     b'value'
+    >>> RowFieldExtractorSchema(1) == RowFieldExtractorSchema(1)
+    True
     """
 
     def __init__(self, field_index: int) -> None:
+        if isinstance(field_index, bool) or not isinstance(field_index, int):
+            raise InvalidArgument("a field index is a whole number", got=repr(field_index)[:200])
         if field_index < 0:
-            raise InvalidArgument("the field index must not be negative", got=field_index)
+            raise InvalidArgument(f"Field index must be non-negative, got: {field_index}")
         self._field_index = field_index
+
+    @property
+    def field_index(self) -> int:
+        """Which field.
+
+        >>> RowFieldExtractorSchema(0).field_index
+        0
+        """
+        return self._field_index
 
     def get_field_index(self) -> int:
         """Which field.
@@ -159,12 +172,25 @@ class RowFieldExtractorSchema(SerializationSchema):
         """The bytes of the field."""
         if element is None:
             return b""
-        if self._field_index >= len(element):
-            raise misfit(element, f"Row with a field {self._field_index}")
-        field = element[self._field_index]
+        at = self._field_index
+        if at >= len(element):
+            raise InvalidArgument(f"Cannot access field {at} in Row with arity {len(element)}")
+        field = element[at]
         if field is None:
             return b""
-        return bytes(field) if isinstance(field, (bytes, bytearray)) else str(field).encode()
+        if not isinstance(field, bytes | bytearray):
+            kind = type(field).__name__
+            raise InvalidArgument(
+                f"Field at index {at} must be of type byte[], but was {kind}",
+                hint="encode the field in a map function before the sink",
+            )
+        return bytes(field)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._field_index == self._field_index
+
+    def __hash__(self) -> int:
+        return self._field_index
 
 
 class Encoder(ABC):

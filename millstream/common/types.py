@@ -72,6 +72,11 @@ class Row:
 
     >>> Row(name="Bob", age=7) == Row("Bob", 7)
     False
+
+    The order of named fields does not matter:
+
+    >>> Row(name="Bob", age=7) == Row(age=7, name="Bob")
+    True
     """
 
     # One row is made per record of a ROW stream: measured 137 bytes with slots, 177 without.
@@ -201,15 +206,19 @@ class Row:
         raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Row)
-            and self._values == other._values
-            and self._fields == other._fields
-            and self._row_kind is other._row_kind
-        )
+        if not isinstance(other, Row) or self._row_kind is not other._row_kind:
+            return False
+        if self._fields == other._fields:
+            return self._values == other._values
+        if self._fields is None or other._fields is None:
+            return False
+        return len(self._values) == len(other._values) and self.as_dict() == other.as_dict()
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values))
+        if self._fields is None:
+            return hash(tuple(self._values))
+        # The same for any order of the fields, as it is with equality.
+        return hash(frozenset(zip(self._fields, self._values, strict=False)))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from millstream.common import options
 from millstream.common.async_functions import NO_RETRY_STRATEGY, AsyncFunction, AsyncRetryStrategy
 from millstream.common.time import DurationLike, parse_duration
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.program import as_function
-from millstream.errors import InvalidArgument
+from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph.operators import AsyncOp
 
 __all__ = ["AsyncDataStream"]
@@ -110,6 +111,9 @@ def _wait(
     if inspect.iscoroutinefunction(function.timeout):
         msg = f"timeout of {type(function).__name__} is a coroutine"
         raise InvalidArgument(msg, hint="write `def timeout(self, value)`: it must not wait again")
+    if options.get(stream._env.get_configuration(), options.PYTHON_MODE) == "thread":
+        msg = "AsyncFunction is still not supported for 'thread' mode."
+        raise UnsupportedOperation(msg, hint=f"leave {options.PYTHON_MODE.key} out")
     timeout_ms = parse_duration(timeout)
     if timeout_ms <= 0:
         raise InvalidArgument("the timeout of a request must be above 0", got=f"{timeout_ms} ms")

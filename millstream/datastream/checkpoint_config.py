@@ -124,7 +124,9 @@ class CheckpointConfig:
 
     @no_effect(_ALIGNED)
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Stored only: an epoch's border is aligned by construction."""
+        """What was set, and as in Flink only under exactly-once. An epoch's border is aligned by construction."""
+        if self.get_checkpointing_mode() is not CheckpointingMode.EXACTLY_ONCE:
+            return False
         return bool(options.get(self._configuration, options.CHECKPOINTING_UNALIGNED))
 
     @no_effect(_ALIGNED)
@@ -165,12 +167,14 @@ class CheckpointConfig:
         self, force_unaligned_checkpoints: bool = True
     ) -> CheckpointConfig:
         """Accepted for compatibility; has no effect."""
+        key = options.CHECKPOINTING_UNALIGNED_FORCED.key
+        self._configuration.set_boolean(key, force_unaligned_checkpoints)
         return self
 
     @no_effect(_ALIGNED)
     def is_force_unaligned_checkpoints(self) -> bool:
-        """False."""
-        return False
+        """What was set."""
+        return bool(options.get(self._configuration, options.CHECKPOINTING_UNALIGNED_FORCED))
 
     def _set(self, option: ConfigOption[Any], value: str) -> CheckpointConfig:
         options.put(self._configuration, option, value)

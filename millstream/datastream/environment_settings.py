@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from millstream.common import options
 from millstream.common.compat import no_effect
 from millstream.common.configuration import Configuration
+from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.slot_sharing_group import SlotSharingGroup
 from millstream.errors import InvalidArgument, UnsupportedOperation
@@ -36,12 +37,36 @@ class AcceptedSettings:
         if not isinstance(slot_sharing_group, SlotSharingGroup):
             msg = "register_slot_sharing_group needs a SlotSharingGroup"
             raise InvalidArgument(msg, got=type(slot_sharing_group).__name__)
-        self.__dict__.setdefault("_slot_groups", {})[slot_sharing_group.name] = slot_sharing_group
+        groups = self.__dict__.setdefault("_slot_groups", {})
+        # As in Flink: a group without resources says nothing.
+        if slot_sharing_group.has_resources:
+            groups[slot_sharing_group.name] = slot_sharing_group
         return self
 
+    def _meet_slot_sharing_group(self, group: SlotSharingGroup) -> None:
+        """An operator names a group with its resources."""
+        groups = self.__dict__.setdefault("_slot_groups", {})
+        if group.has_resources and groups.setdefault(group.name, group) != group:
+            raise InvalidArgument(
+                f"The slot sharing group {group.name} has been configured with two different resource spec.",
+                first=groups[group.name],
+                second=group,
+            )
+
+    def get_slot_sharing_groups(self) -> dict[str, SlotSharingGroup]:
+        """The groups whose resources are known, by name.
+
+        >>> from millstream.datastream import SlotSharingGroup, StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> heavy = SlotSharingGroup.builder("heavy").set_cpu_cores(2).set_task_heap_memory_mb(100)
+        >>> list(env.register_slot_sharing_group(heavy.build()).get_slot_sharing_groups())
+        ['heavy']
+        """
+        return dict(self.__dict__.get("_slot_groups", {}))
+
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """True: chaining does not look at the max parallelism."""
-        return True
+        """What the option says; chaining does not look at the max parallelism."""
+        return options.get(self._configuration, options.CHAINING_DIFFERENT_MAX)
 
     @no_effect("the default parallelism comes from parallelism.default")
     def set_default_local_parallelism(self, parallelism: int) -> None:
@@ -57,23 +82,25 @@ class AcceptedSettings:
     @no_effect("every checkpoint holds only what has changed since the last one")
     def enable_changelog_state_backend(self: Env, enabled: bool) -> Env:
         """Keep the choice."""
-        self.__dict__["_changelog"] = enabled
+        self._configuration.set_boolean(options.STATE_CHANGELOG.key, enabled)
         return self
 
     @no_effect("every checkpoint holds only what has changed since the last one")
     def is_changelog_state_backend_enabled(self) -> bool | None:
         """That choice, None if there was none."""
-        return self.__dict__.get("_changelog")
+        if self._configuration.contains_key(options.STATE_CHANGELOG.key):
+            return options.get(self._configuration, options.STATE_CHANGELOG)
+        return None
 
     @no_effect("an epoch's border is aligned by construction")
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """What the checkpoint configuration says."""
-        return bool(options.get(self._configuration, options.CHECKPOINTING_UNALIGNED))
+        return CheckpointConfig(self._configuration).is_unaligned_checkpoints_enabled()
 
     @no_effect("an epoch's border is aligned by construction")
     def is_force_unaligned_checkpoints(self) -> bool:
-        """False."""
-        return False
+        """What the checkpoint configuration says."""
+        return CheckpointConfig(self._configuration).is_force_unaligned_checkpoints()
 
     def create_input(self, input_format: Any, type_info: Any = None) -> Any:
         """A source written in Java."""

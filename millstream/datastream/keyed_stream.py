@@ -230,17 +230,17 @@ class KeyedStream(DataStream[T], Generic[K, T]):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> Any:
-        """The records as `Row(key, value)` (rule 41).
+        """The records as `Row(f0=key, f1=value)` (rule 41).
 
         >>> from millstream.datastream import StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
         >>> list(env.from_collection([("a", 1)]).key_by(0).execute_and_collect())
-        [<Row('a', ('a', 1))>]
+        [Row(f0='a', f1=('a', 1))]
         """
         key = self._key
 
         def with_key(value: Any) -> Row:
-            return Row(read_key(key, value), value)
+            return Row(f0=read_key(key, value), f1=value)
 
         pairs = self._source.map(with_key)
         if limit is None:

@@ -15,6 +15,7 @@ from millstream.common.execution_config import (
 )
 from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
+from millstream.datastream.slot_sharing_group import SlotSharingGroup
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph.transformations import (
     ChainingStrategy,
@@ -180,8 +181,14 @@ class OperatorSettings:
         >>> list(env.from_collection([1]).map(str).slot_sharing_group("slow").execute_and_collect())
         ['1']
         """
-        name = getattr(slot_sharing_group, "get_name", lambda: slot_sharing_group)()
-        self._operator("slot_sharing_group").slot_sharing_group = name
+        operator = self._operator("slot_sharing_group")
+        if isinstance(slot_sharing_group, SlotSharingGroup):
+            self._env._meet_slot_sharing_group(slot_sharing_group)
+            slot_sharing_group = slot_sharing_group.name
+        if not isinstance(slot_sharing_group, str):
+            msg = "a slot sharing group is a name or a SlotSharingGroup"
+            raise InvalidArgument(msg, got=repr(slot_sharing_group)[:200])
+        operator.slot_sharing_group = slot_sharing_group
         return self
 
     def set_description(self: Self, description: str) -> Self:

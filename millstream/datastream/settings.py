@@ -31,7 +31,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
     # An epoch is what is read between two checkpoints: it is made so long that they are that far apart.
     interval = get(options.EPOCH_INTERVAL) if checkpoint is None else max(checkpoint, pause)
     # Flink's default is not ours: processing is part of an epoch, and takes what it takes.
-    timed = configuration.contains_key(options.CHECKPOINTING_TIMEOUT.key)
+    timed = options.is_set(configuration, options.CHECKPOINTING_TIMEOUT)
     return JobSettings(
         name=job_name or get(options.PIPELINE_NAME) or "Millstream Streaming Job",
         epoch_interval=interval / 1000,

@@ -7,6 +7,7 @@ how much memory and how many cores a task gets is Spark's to say (`spark.executo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import total_ordering
 
 from millstream.common.compat import no_effect
 from millstream.errors import InvalidArgument
@@ -16,11 +17,17 @@ __all__ = ["MemorySize", "SlotSharingGroup"]
 _SPARK = "resources are Spark's to give: spark.executor.memory, spark.task.cpus"
 
 
+_UNITS = ("bytes", "kb", "mb", "gb", "tb")
+
+
+@total_ordering
 class MemorySize:
     """A number of bytes.
 
     >>> MemorySize.of_mebi_bytes(2).get_kibi_bytes()
     2048
+    >>> MemorySize.of_mebi_bytes(2) > MemorySize(bytes_size=1024)
+    True
     """
 
     def __init__(self, j_memory_size: None = None, bytes_size: int | None = None) -> None:
@@ -60,14 +67,20 @@ class MemorySize:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MemorySize) and self._bytes == other._bytes
 
-    def __lt__(self, other: MemorySize) -> bool:
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, MemorySize):
+            # Not NotImplemented: PyFlink refuses with these words.
+            msg = f"Does not support comparison with non-MemorySize {other}"
+            raise InvalidArgument(msg, hint="MemorySize(bytes_size=...)")
         return self._bytes < other._bytes
 
     def __hash__(self) -> int:
         return hash(self._bytes)
 
     def __str__(self) -> str:
-        return f"{self._bytes} bytes"
+        # As Flink writes it: in the largest unit that divides it, and in bytes what all of them divide.
+        unit = next((i - 1 for i in range(1, 5) if self._bytes % (1 << 10 * i)), 0)
+        return f"{self._bytes >> 10 * unit} {_UNITS[unit]}"
 
     __repr__ = __str__
 
@@ -78,7 +91,7 @@ class SlotSharingGroup:
 
     >>> group = SlotSharingGroup.builder("heavy").set_cpu_cores(1.5).set_task_heap_memory_mb(100)
     >>> group.build().get_task_heap_memory()
-    104857600 bytes
+    100 mb
     """
 
     name: str
@@ -91,6 +104,11 @@ class SlotSharingGroup:
     def get_name(self) -> str:
         """The name."""
         return self.name
+
+    @property
+    def has_resources(self) -> bool:
+        """True if resources were given."""
+        return self.cpu_cores is not None
 
     def get_cpu_cores(self) -> float | None:
         """Cores, if given."""
@@ -127,15 +145,20 @@ class SlotSharingGroup:
             self._external: dict[str, float] = {}
 
         def _set(self, kind: str, size: MemorySize) -> SlotSharingGroup.Builder:
+            if not isinstance(size, MemorySize):
+                msg = f"the {kind.replace('_', ' ')} is a MemorySize"
+                raise InvalidArgument(msg, got=repr(size)[:200])
+            if kind == "task_heap_memory" and not size.get_bytes():
+                raise InvalidArgument("The task heap memory should be positive.", got=size)
             self._sizes[kind] = size
             return self
 
         @no_effect(_SPARK)
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
             """Cores."""
-            if cpu_cores <= 0:
-                raise InvalidArgument("a slot needs more than 0 cores", got=cpu_cores)
-            self._cores = cpu_cores
+            if not cpu_cores > 0:
+                raise InvalidArgument("The cpu cores should be positive.", got=cpu_cores)
+            self._cores = float(cpu_cores)
             return self
 
         @no_effect(_SPARK)
@@ -146,6 +169,9 @@ class SlotSharingGroup:
         @no_effect(_SPARK)
         def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
             """Heap in MiB."""
+            if task_heap_memory_mb <= 0:
+                msg = "The task heap memory should be positive."
+                raise InvalidArgument(msg, got=task_heap_memory_mb)
             return self._set("task_heap_memory", MemorySize.of_mebi_bytes(task_heap_memory_mb))
 
         @no_effect(_SPARK)
@@ -183,8 +209,18 @@ class SlotSharingGroup:
             """The group; cores and heap are given together or not at all (rule 61)."""
             given = bool(self._cores or self._sizes or self._external)
             if given and (self._cores is None or "task_heap_memory" not in self._sizes):
-                msg = f"the resources of slot sharing group {self._name!r} are not complete"
-                raise InvalidArgument(msg, hint="set the cpu cores and the task heap memory")
+                msg = (
+                    "The cpu cores and task heap memory are required when specifying the resource of a slot "
+                    "sharing group. You need to explicitly configure them with positive value."
+                )
+                raise InvalidArgument(msg, group=self._name)
+            if not given:
+                return SlotSharingGroup(self._name)
+            nothing = MemorySize(bytes_size=0)
+            beside = {"task_off_heap_memory": nothing, "managed_memory": nothing}
             return SlotSharingGroup(
-                self._name, self._cores, external_resources=self._external, **self._sizes
+                self._name,
+                self._cores,
+                external_resources=dict(self._external),
+                **{**beside, **self._sizes},
             )

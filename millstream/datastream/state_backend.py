@@ -6,10 +6,11 @@ with `state.backend.type`: `hashmap` (in memory) or `lmdb` (on disk, where Flink
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from millstream.common.compat import no_effect
-from millstream.errors import UnsupportedOperation
+from millstream.errors import InvalidArgument, UnsupportedOperation
 
 __all__ = [
     "CustomStateBackend",
@@ -66,8 +67,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._threads = 4
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Keep folders of the workers."""
-        self._paths = list(paths) or None
+        """Keep folders of the workers: local and absolute, without scheme and final slash."""
+        self._paths = [_local_folder(path) for path in paths] or None
 
     def get_db_storage_paths(self) -> list[str] | None:
         """Those folders."""
@@ -100,6 +101,21 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
         """Keep that number."""
         self._threads = number_of_transfering_threads
+
+
+def _local_folder(path: str) -> str:
+    """
+    >>> _local_folder("file:///var/state/"), _local_folder("/var//state")
+    ('/var/state', '/var/state')
+    """
+    found = re.fullmatch(r"(?:([^:/]+):(?://[^/]*)?)?(.*)", path or "")
+    assert found is not None
+    scheme, rest = found.groups()
+    if scheme not in (None, "file"):
+        raise InvalidArgument(f"Path {path} has a non-local scheme")
+    if not rest.startswith("/"):
+        raise InvalidArgument("Relative paths are not supported", got=path)
+    return re.sub("/+", "/", rest).rstrip("/") or "/"
 
 
 class CustomStateBackend(StateBackend):

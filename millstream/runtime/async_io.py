@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +223,7 @@ class AsyncIO:
                 again = self._passing is not None and self._passing(failure)
             else:
                 # What is not a list is the program's mistake, which no other attempt mends.
-                fit = result is None or isinstance(result, list)
+                fit = result is None or isinstance(result, list | tuple)
                 again = fit and self._poor is not None and self._poor(result)
             if not again or not self._strategy.can_retry(request.attempts):
                 if failure is not None:
@@ -277,8 +277,14 @@ class AsyncIO:
     def _checked(self, result: Any, method: str) -> list[Any]:
         if isinstance(result, list):
             return result
+        # A text is taken for one result that was meant, not for its letters.
+        if isinstance(result, Iterable) and not isinstance(result, str | bytes | bytearray):
+            return list(result)
+        what = "cannot be none" if result is None else "should be of list type"
         raise UserFunctionError(
-            f"{method} of '{self._name}' returned {type(result).__name__}, which is not a list",
+            f"The result of AsyncFunction {what}, please check the methods 'async_invoke' and 'timeout' of class "
+            f"'{type(self._function)}'.",
+            returned=f"{type(result).__name__}, by {method}",
             hint="return a list of results, [] for none",
         )
 

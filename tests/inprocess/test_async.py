@@ -37,7 +37,12 @@ from millstream.datastream.async_retry_strategies import (
 )
 from millstream.datastream.state import ListStateDescriptor
 from millstream.datastream.window import TumblingEventTimeWindows
-from millstream.errors import InvalidArgument, TypeMismatchError, UserFunctionError
+from millstream.errors import (
+    InvalidArgument,
+    TypeMismatchError,
+    UnsupportedOperation,
+    UserFunctionError,
+)
 from millstream.graph.operators import CollectOp
 from tests.support import collect, environment, keeping
 
@@ -511,16 +516,44 @@ def test_an_exception_names_its_record(wait, capacity):
     assert "wait(stream, Unlucky()" in str(evidence["declared_at"])
 
 
-@pytest.mark.parametrize("result", [None, 5, (1, 2), "text"])
-def test_a_result_must_be_a_list(result):
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, "The result of AsyncFunction cannot be none, please check the methods"),
+        (5, "The result of AsyncFunction should be of list type, please check the methods"),
+        ("text", "The result of AsyncFunction should be of list type, please check the methods"),
+    ],
+)
+def test_a_result_must_be_a_list(result, words):
     class Wrong(AsyncFunction):
         async def async_invoke(self, value):
             return result
 
-    with pytest.raises(UserFunctionError, match="which is not a list") as caught:
+    with pytest.raises(UserFunctionError, match=words) as caught:
         collect(ordered(environment().from_collection([1]), Wrong(), MINUTE))
-    assert type(result).__name__ in caught.value.what
+    assert "Wrong'>" in caught.value.what
+    assert type(result).__name__ in caught.value.evidence["returned"]
     assert caught.value.evidence["record"] == "1"
+
+
+@pytest.mark.parametrize("many", [tuple, iter, dict.fromkeys])
+def test_results_may_come_in_anything_that_can_be_walked(many):
+    class Walked(AsyncFunction):
+        async def async_invoke(self, value):
+            return many([value, value + 1])
+
+    assert collect(ordered(environment().from_collection([1]), Walked(), MINUTE)) == [1, 2]
+
+
+def test_thread_mode_is_refused_as_in_pyflink():
+    class Same(AsyncFunction):
+        async def async_invoke(self, value):
+            return [value]
+
+    with pytest.warns(UserWarning, match="'python.execution-mode' has no effect"):
+        env = environment(python__execution_mode="thread")
+    with pytest.raises(UnsupportedOperation, match="is still not supported for 'thread' mode"):
+        ordered(env.from_collection([1]), Same(), MINUTE)
 
 
 def test_a_failure_behind_it_is_not_its_own():

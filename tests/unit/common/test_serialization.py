@@ -48,14 +48,21 @@ def test_bytes_schema():
 
 
 def test_row_field_schema():
-    row = Row(b"k", "vé", 3, None)
-    fields = [RowFieldExtractorSchema(i).serialize(row) for i in range(4)]
-    assert fields == [b"k", "vé".encode(), b"3", b""]
+    row = Row(b"k", bytearray(b"v"), 3, None)
+    fields = [RowFieldExtractorSchema(i).serialize(row) for i in (0, 1, 3)]
+    assert fields == [b"k", b"v", b""]
     assert RowFieldExtractorSchema(0).serialize(None) == b""
-    with pytest.raises(TypeMismatchError):
+    with pytest.raises(InvalidArgument, match="Cannot access field 4 in Row with arity 4"):
         RowFieldExtractorSchema(4).serialize(row)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="Field at index 2 must be of type byte"):
+        RowFieldExtractorSchema(2).serialize(row)
+    with pytest.raises(ValueError, match="Field index must be non-negative, got: -1"):
         RowFieldExtractorSchema(-1)
+    with pytest.raises(InvalidArgument):
+        RowFieldExtractorSchema("0")
+    assert RowFieldExtractorSchema(2).field_index == 2
+    assert len({RowFieldExtractorSchema(1), RowFieldExtractorSchema(1)}) == 1
+    assert RowFieldExtractorSchema(1) != RowFieldExtractorSchema(2)
 
 
 def test_simple_string_encoder():
