@@ -2,6 +2,7 @@
 
 import pytest
 
+from millstream.datastream import SlotSharingGroup
 from millstream.errors import EmptyProgramError, InvalidArgument
 from millstream.graph.stream_graph import max_parallelism_for
 from tests.support import environment
@@ -269,12 +270,9 @@ def test_groups_are_inherited_if_all_inputs_agree_else_default():
 
 
 def test_a_group_may_be_an_object_with_a_name():
-    class Group:
-        def get_name(self):
-            return "named"
-
     env = environment()
-    source(env).slot_sharing_group(Group()).print().name("P").slot_sharing_group("other")
+    named = SlotSharingGroup.builder("named").build()
+    source(env).slot_sharing_group(named).print().name("P").slot_sharing_group("other")
     assert groups(env) == {"S": "named", "Sink: P": "other"}
 
 
