@@ -2,7 +2,12 @@
 
 By default the job fails, and names the record. `skip` leaves it out and counts it; `dead_letter` sends it to a side
 output with everything one needs to find, repair and replay it. Either may have a cap: when the share of bad records
-grows beyond it, something else is wrong, and the job fails.
+grows beyond it, something else is wrong, and the job fails. The share is that of all records, or of 100 if there are
+fewer; with a cap of 0 the first bad record is one too many.
+
+Nothing of a bad record remains: no result that it gave before it failed, no change of keyed, operator or broadcast
+state, no timer. What a function keeps in its own attributes is its own affair. A policy is about records: when a
+timer or a window that has become due fails, the job does.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ class DeadLetter(NamedTuple):
     """A record that could not be processed.
 
     `source` and `position` say where it came from: the split and the place in it if the operator reads a source
-    directly, else the channel and the place in its buffer. `data` is the record, pickled.
+    directly, else the channel and the place in its buffer. `data` is the record as it came, pickled; empty if it cannot
+    be pickled.
     """
 
     operator: str

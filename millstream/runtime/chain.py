@@ -32,11 +32,12 @@ from millstream.runtime.chain_time import ChainTime, in_operator
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.code import Code, Location, Module
 from millstream.runtime.exchange import emit_exchange
+from millstream.runtime.journal import Journal
 from millstream.runtime.keyed_state import KeyContext, KeyedStates, WithoutState
 from millstream.runtime.operator_state import OperatorStates
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.ownership import Kept, emit_own, is_fixed_type, kept_by, may_touch
-from millstream.runtime.poison import BadRecords, Cursor
+from millstream.runtime.poison import BadRecords, Cursor, is_guarded
 from millstream.runtime.rows import client_edge
 from millstream.runtime.state import Table
 from millstream.runtime.state_codec import codec_for
@@ -175,6 +176,10 @@ class ChainBuilder:
         self.key_contexts: dict[int, KeyContext] = {}
         self.bad_records: dict[int, BadRecords] = {}
         self.cursor = Cursor()
+        self.journals: dict[int, Journal] = {}
+        for node in vertex.nodes:
+            if is_guarded(node):
+                self.journals[node.id] = store.journals[node.uid] = Journal()
         # While an operator with an error policy is compiled: its id, and the list that its results go to.
         self._captured: tuple[int, str] | None = None
         self._keyed_states: dict[int, KeyedStates] = {}
@@ -363,7 +368,9 @@ class ChainBuilder:
 
     def operator_states(self, node: StreamNode) -> OperatorStates:
         """The operator states of a node."""
-        return OperatorStates(self.store.operator_state, node.uid, self.store.register)
+        return OperatorStates(
+            self.store.operator_state, node.uid, self.store.register, self.journals.get(node.id)
+        )
 
     def bind_function(self, node: StreamNode, function: Any, method: str, hint: str) -> str:
         """Bind a user's function, given as an object with `method` or as a plain callable."""

@@ -31,7 +31,7 @@ from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.feedback import FeedbackWriter
 from millstream.runtime.joining import compile_interval_join, compile_window_join
 from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.poison import compile_guarded
+from millstream.runtime.poison import compile_guarded, is_guarded
 from millstream.runtime.recognize import pair_of, timestamp_subscript_of
 from millstream.runtime.timers import InternalTimers, checked_time
 from millstream.runtime.watermarks import WatermarkStage
@@ -52,11 +52,10 @@ def compile_operator(builder: ChainBuilder, node: StreamNode, variable: str, ind
     def own() -> None:
         _COMPILERS[type(node.operator)](builder, node, node.operator, variable, index)
 
-    policy = node.error_policy
-    if policy is None or policy.kind == "fail" or isinstance(node.operator, ops.AsyncOp):
-        own()
+    if is_guarded(node):
+        compile_guarded(builder, node, node.error_policy, variable, own)
     else:
-        compile_guarded(builder, node, policy, variable, own)
+        own()
 
 
 def _enter_key(b: ChainBuilder, node: StreamNode, op: ops.Operator, v: str, index: int) -> None:

@@ -84,6 +84,13 @@ class Times:
         timestamp = heappop(self._heap)
         return [canon for canon in self._keys.pop(timestamp) if self.remove(canon, timestamp)]
 
+    def put_back(self, key: Any, *, there: bool) -> None:
+        """What was done to an entry has been undone."""
+        if self.valid and there:
+            self.add(*key)
+        elif self.valid:
+            self.remove(*key)
+
     def applied(self, kind: str, entries: list[Any]) -> None:
         """Entries of a file were put into the table."""
         if not self.valid:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from millstream.checkpoint.manifest import Parent
@@ -28,6 +29,7 @@ from millstream.errors import (
     UnsupportedOperation,
 )
 from millstream.runtime.codec import dumps
+from millstream.runtime.journal import Journal
 from millstream.runtime.keys import canonical
 from millstream.runtime.state import ATOMIC, isolate
 from millstream.runtime.state_codec import (
@@ -183,10 +185,13 @@ def _same(value: Any) -> Any:
 class OperatorStates(OperatorStateStore):
     """The states of one operator, as a function sees them."""
 
-    def __init__(self, states: OperatorState, uid: str, register: Any) -> None:
+    def __init__(
+        self, states: OperatorState, uid: str, register: Any, journal: Journal | None = None
+    ) -> None:
         self._states = states
         self._uid = uid
         self._register = register
+        self._journal = journal
 
     def get_list_state(self, state_descriptor: StateDescriptor) -> ListState[Any]:
         """A list whose elements are dealt out among the subtasks when the parallelism changes."""
@@ -221,12 +226,16 @@ class OperatorStates(OperatorStateStore):
         self._register(self._uid, descriptor.get_name(), described)
         name = table_name(self._uid, descriptor.get_name())
         key = getattr(descriptor, "key_type_info", None)
-        return self._states.get(name, kind, codec_for(descriptor.type_info), codec_for(key))
+        state = self._states.get(name, kind, codec_for(descriptor.type_info), codec_for(key))
+        state.journal = self._journal
+        return state
 
 
 class _State(ABC):
     kind = LIST
     codec = PICKLED
+    # Of an operator with an error policy: what is told of every change.
+    journal: Journal | None = None
 
     def __init__(self, owner: OperatorState, storing: Storing) -> None:
         self._owner = owner
@@ -258,20 +267,29 @@ class _ListState(_State, ListState[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
 
+    def _note(self) -> None:
+        if self.journal is not None and self.journal.active:
+            self.journal.note(partial(self.fill, list(self._items)))
+
     def add(self, value: Any) -> None:
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
         fit = self._fit
-        self._items.extend([fit(list_element(one)) for one in values])
+        items = [fit(list_element(one)) for one in values]
+        self._note()
+        self._items.extend(items)
         self._owner.touch()
 
     def update(self, values: Iterable[Any]) -> None:
         fit = self._fit
-        self._items = [fit(list_element(one)) for one in values]
+        items = [fit(list_element(one)) for one in values]
+        self._note()
+        self._items = items
         self._owner.touch()
 
     def clear(self) -> None:
+        self._note()
         self._items = []
         self._owner.touch()
 
@@ -375,9 +393,20 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
     def is_empty(self) -> bool:
         return not self._entries
 
+    def _note(self, name: Any) -> None:
+        if self.journal is not None and self.journal.active:
+            self.journal.note(partial(self._put_back, name, self._entries.get(name)))
+
+    def _put_back(self, name: Any, entry: tuple[Any, Any] | None) -> None:
+        if entry is None:
+            self._entries.pop(name, None)
+        else:
+            self._entries[name] = entry
+
     def put(self, key: Any, value: Any) -> None:
         name, fits = self._fit_key(key), self._fit(value)
         self._owner.touch()
+        self._note(canonical(name))
         self._entries[canonical(name)] = name, fits
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
@@ -386,10 +415,13 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
 
     def remove(self, key: Any) -> None:
         self._owner.touch()
+        self._note(self._name(key))
         self._entries.pop(self._name(key), None)
 
     def clear(self) -> None:
         self._owner.touch()
+        for name in self._entries:
+            self._note(name)
         self._entries.clear()
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -2,17 +2,21 @@
 
 ```
 results = []
+journal_4.begin()
 try:
     results.append((None, map_2(v1)))
 except Exception as error:
+    journal_4.undo()
     bad_3(error, v1)
 else:
+    journal_4.end()
     for tag, v4 in results:
         ...
 ```
 
 So what fails further down the chain is never taken for this operator's failure, and an operator that fails half-way
-through its results has given none.
+through its results has given none. What it has done to its state and timers is undone ([`journal.py`](journal.py)):
+nothing of a bad record remains, but what a function object keeps in itself.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from millstream.errors import (
     TypeMismatchError,
     UserFunctionError,
 )
+from millstream.graph.operators import AsyncOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.codec import dumps
 from millstream.runtime.text import shorten
@@ -41,7 +46,7 @@ __all__ = ["BadRecords", "Cursor", "check_share", "compile_guarded"]
 
 # Errors of ours that are about the record at hand.
 _OF_THE_RECORD = (UserFunctionError, KeySelectorError, TypeMismatchError)
-# Below so many records a share says nothing.
+# The share is that of so many records at least: of the first ten, one bad one says nothing.
 _ENOUGH = 100
 
 
@@ -66,6 +71,12 @@ class Cursor:
         return self._first + self._size - length_hint(self._probe) - 1
 
 
+def is_guarded(node: StreamNode) -> bool:
+    """True if the operator's failures are not the job's. An async operator sees to its own."""
+    policy = node.error_policy
+    return policy is not None and policy.kind != "fail" and not isinstance(node.operator, AsyncOp)
+
+
 class BadRecords:
     """Counts one operator's bad records and makes letters of them."""
 
@@ -82,12 +93,15 @@ class BadRecords:
         if isinstance(error, MillstreamError) and not isinstance(error, _OF_THE_RECORD):
             raise error
         self.bad += 1
+        if self._node.error_policy.tag is None:
+            # Nobody will read it.
+            return _SKIPPED
         return DeadLetter(
             self._node.name,
             self._cursor.source,
             self._cursor.position,
             shorten(record),
-            dumps(record),
+            _pickled(record),
             f"{type(error).__name__}: {error}",
             "".join(traceback.format_exception(error)),
         )
@@ -98,11 +112,23 @@ class BadRecords:
         return counts
 
 
+_SKIPPED = DeadLetter("", "", 0, "", b"", "", "")
+
+
+def _pickled(record: Any) -> bytes:
+    """The record, or nothing if it cannot be pickled: that it is bad may be why."""
+    try:
+        return dumps(record)
+    except Exception:
+        return b""
+
+
 def compile_guarded(
     b: ChainBuilder, node: StreamNode, policy: ErrorPolicy, v: str, compile_own: Callable[[], None]
 ) -> None:
     """Write the lines of an operator that has an error policy."""
     code = b.code
+    journal = code.bind(b.journals[node.id], "journal")
     handler = b.bad_records.setdefault(node.id, BadRecords(node, b.cursor))
     bad = code.bind(handler, "bad")
     results, error, tag, out = code.fresh("r"), code.fresh("e"), code.fresh("tag"), code.fresh()
@@ -110,26 +136,31 @@ def compile_guarded(
     code.line(f"{results} = []")
     # The letter has the record as it came, whatever the function has done to it.
     came = b.copied(node, v)
+    code.line(f"{journal}.begin()")
     with code.block("try:"), b.capturing(node, results):
         compile_own()
         code.line("pass")
     with code.block(f"except Exception as {error}:"):
+        code.line(f"{journal}.undo()")
         letter = code.fresh()
         code.line(f"{letter} = {bad}.take({error}, {came})")
         if policy.tag is not None:
             b.emit(node, letter, policy.tag.tag_id, own=True)
-    with code.block("else:"), b.each(f"for {tag}, {out} in {results}:"):
-        with code.block(f"if {tag} is None:"):
-            b.emit(node, out, own=True)
-        for name in b.tags_of(node):
-            with code.block(f"elif {tag} == {name!r}:"):
-                b.emit(node, out, name, own=True)
+    with code.block("else:"):
+        b.at(node, v)
+        code.line(f"{journal}.end()")
+        with b.each(f"for {tag}, {out} in {results}:"):
+            with code.block(f"if {tag} is None:"):
+                b.emit(node, out, own=True)
+            for name in b.tags_of(node):
+                with code.block(f"elif {tag} == {name!r}:"):
+                    b.emit(node, out, name, own=True)
 
 
 def check_share(name: str, policy: ErrorPolicy | None, bad: int, seen: int) -> None:
     """Fail if there are more bad records than the policy bears."""
     cap = None if policy is None else policy.max_share
-    if cap is None or seen < _ENOUGH or bad <= cap * seen:
+    if cap is None or bad <= cap * max(seen, _ENOUGH):
         return
     raise JobError(
         f"'{name}' has too many bad records",

@@ -63,6 +63,8 @@ class StateStore:
         self.registered: dict[str, dict[str, dict[str, Any]]] = {}
         # Tables that belong to operators themselves, so that no function may ask for them.
         self.own: set[str] = set()
+        # By operator, of those with an error policy: what is told of every change of their tables.
+        self.journals: dict[str, Any] = {}
         # States with time-to-live, to be searched at the end of every epoch.
         self.expiring: list[Any] = []
         self._pending: str | None = None
@@ -85,12 +87,13 @@ class StateStore:
         """The table of a state, the same object each time."""
         known = self.tables.get(name)
         if known is None:
-            table = self._backend.table(name, kind, codec, ttl=ttl)
-            self.tables[name] = table
-            return table
-        if known.found is not None:
+            known = self.tables[name] = self._backend.table(name, kind, codec, ttl=ttl)
+        elif known.found is not None:
             # It came with the files before the program asked for it.
             self._claim(known, kind, codec, ttl)
+        journal = self.journals.get(name.rpartition("/")[0])
+        if journal is not None:
+            journal.watch(known)
         return known
 
     def _claim(self, table: Table, kind: str, codec: ValueCodec, ttl: bool) -> None:

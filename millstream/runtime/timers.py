@@ -51,6 +51,13 @@ class Calendar:
         if bucket is not None:
             bucket.pop(key, None)
 
+    def put_back(self, key: Any, *, there: bool) -> None:
+        """What was done to an entry has been undone."""
+        if self.valid and there:
+            self.add(key)
+        elif self.valid:
+            self.remove(key)
+
     def applied(self, kind: str, entries: list[Any]) -> None:
         """Entries of a file were put into the table."""
         if kind == "D":

@@ -34,6 +34,7 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aligned_windows import AlignedWindows
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.exchange import emit_canonical, emit_current_key
+from millstream.runtime.journal import Journal, NotedDict
 from millstream.runtime.kept_windows import KeptWindows
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.panes import Panes, PanesOnDisk, PaneTable
@@ -66,17 +67,19 @@ EmitResults = Callable[["ChainBuilder", StreamNode, str], None]
 class Outlet:
     """Where an operator that is not generated code puts what it emits; the code behind it is made after it."""
 
-    __slots__ = ("send",)
+    __slots__ = ("_journal", "send")
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
         self.send: Callable[[Any, int], None] = _nowhere
+        # Of an operator with an error policy: what holds results back until their record has been processed.
+        self._journal = journal
 
     def __call__(self, value: Any, timestamp: int) -> None:
         self.send(value, timestamp)
 
     def attach(self, send: Callable[..., None]) -> None:
         """This is the code."""
-        self.send = send
+        self.send = send if self._journal is None else self._journal.holding(send)
 
 
 def _nowhere(value: Any, timestamp: int) -> None:
@@ -251,6 +254,8 @@ def _compile_aligned(
         panes = table
     else:
         on_disk = PanesOnDisk(table)
+        if node.id in b.journals:
+            on_disk.changes = NotedDict(b.journals[node.id], {})
         # At the end of an epoch its changes go into the table.
         b.store.expiring.append(on_disk)
         panes = on_disk
@@ -308,7 +313,7 @@ def outlets(
 def result_outlet(b: ChainBuilder, node: StreamNode, emit_result: EmitResults) -> Outlet:
     """For results."""
     before = b.code.location
-    result = Outlet()
+    result = Outlet(b.journals.get(node.id))
     with b.entry("result_", "value, t", result.attach):
         b.at(node, "value", "result")
         emit_result(b, node, "value")
@@ -319,7 +324,7 @@ def result_outlet(b: ChainBuilder, node: StreamNode, emit_result: EmitResults) -
 def late_outlet(b: ChainBuilder, node: StreamNode, tag: str) -> Outlet:
     """For late records."""
     before = b.code.location
-    late = Outlet()
+    late = Outlet(b.journals.get(node.id))
     with b.entry("late_", "value, t", late.attach):
         b.at(node, "value", "late")
         b.emit(node, "value", tag)
