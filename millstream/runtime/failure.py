@@ -36,6 +36,7 @@ from millstream.runtime.aggregate import misfit
 from millstream.runtime.chain import Chain
 from millstream.runtime.chain_time import IN_OPERATOR
 from millstream.runtime.code import Location
+from millstream.runtime.poison import is_guarded
 from millstream.runtime.text import shorten
 
 __all__ = [
@@ -56,6 +57,20 @@ def explain(
     error: Exception, chain: Chain, remaining: int | None, position: str
 ) -> MillstreamError:
     """The error for an exception that left a chain. `position` may hold `{index}`, the record's number."""
+    explained = _explained(error, chain, remaining, position)
+    operator = explained.evidence.get("operator")
+    if remaining is None and any(
+        is_guarded(node) and node.name == operator for node in chain.nodes.values()
+    ):
+        explained.evidence["on_error"] = (
+            "a policy is about records; this failed while a timer or a window was due, which has none"
+        )
+    return explained
+
+
+def _explained(
+    error: Exception, chain: Chain, remaining: int | None, position: str
+) -> MillstreamError:
     found = _generated_frame(error.__traceback__, chain.module.code.co_filename)
     where = position.replace("{index}", "?" if remaining is None else str(remaining))
     if isinstance(found, _InOperator):

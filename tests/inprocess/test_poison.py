@@ -8,7 +8,7 @@ import pytest
 
 from millstream.common.configuration import Configuration
 from millstream.common.error_policy import ErrorPolicy
-from millstream.datastream import OutputTag, StreamExecutionEnvironment
+from millstream.datastream import KeyedProcessFunction, OutputTag, StreamExecutionEnvironment
 from millstream.errors import InvalidArgument, JobError, UserFunctionError
 
 BAD = OutputTag("bad")
@@ -104,3 +104,42 @@ def test_bad_policies_are_refused():
         ErrorPolicy.skip(max_share=2)
     with pytest.raises(InvalidArgument):
         ErrorPolicy.dead_letter("bad")
+
+
+@pytest.mark.parametrize(
+    ("share", "bad", "good", "fails"),
+    [
+        (0, 99, 0, True),
+        (0, 1, 98, True),
+        (0, 0, 99, False),
+        (0.5, 99, 0, True),
+        (0.5, 50, 0, False),
+        (0.01, 1, 9, False),
+        (0.01, 2, 8, True),
+        (1, 500, 0, False),
+    ],
+)
+def test_a_share_is_that_of_a_hundred_records_at_least(share, bad, good, fails):
+    stream = environment().from_collection(["x"] * bad + ["1"] * good, None).map(int)
+    policy = stream.on_error(ErrorPolicy.skip(max_share=share))
+    if fails:
+        with pytest.raises(JobError, match="too many bad records"):
+            list(policy.execute_and_collect())
+    else:
+        assert list(policy.execute_and_collect()) == [1] * good
+
+
+def test_a_timer_that_fails_says_that_a_policy_is_about_records():
+    class Late(KeyedProcessFunction):
+        def process_element(self, value, ctx):
+            ctx.timer_service().register_event_time_timer(5)
+            return ()
+
+        def on_timer(self, timestamp, ctx):
+            raise ValueError("too late")
+
+    stream = environment().from_collection([1]).key_by(lambda v: v).process(Late())
+    with pytest.raises(UserFunctionError) as caught:
+        list(stream.name("late").on_error("skip").execute_and_collect())
+    assert "late" in str(caught.value)
+    assert "a policy is about records" in str(caught.value)
