@@ -47,6 +47,8 @@ import re
 import zlib
 from typing import Any, ClassVar
 
+from millstream.redaction import shown
+
 __all__ = [
     "CheckpointFailed",
     "ConfigurationError",
@@ -104,15 +106,20 @@ class MillstreamError(Exception):
         _BY_CODE[cls.code] = cls
 
     def __init__(self, what: str, *, hint: str | None = None, **evidence: Any) -> None:
-        self.what = what
-        self.hint = hint
-        self.evidence = {name: value for name, value in evidence.items() if value is not None}
+        # What a program says and holds is in here: nothing leaves with a secret or a terminal's commands.
+        self.what = what = shown(str(what))
+        self.hint = None if hint is None else shown(hint)
+        self.evidence = {
+            name: shown(value) if isinstance(value, str) else value
+            for name, value in evidence.items()
+            if value is not None
+        }
         super().__init__(what)
 
     def __str__(self) -> str:
         lines = [f"[{self.code}] {self.what}"]
         for name, value in self.evidence.items():
-            text = str(value).rstrip("\n")
+            text = shown(str(value)).rstrip("\n")
             if "\n" in text:
                 lines.append(f"  {name.replace('_', ' ')}:")
                 lines.extend("    " + line for line in text.split("\n"))
@@ -320,7 +327,7 @@ def encode(error: MillstreamError) -> str:
     [SOURCE_NOT_FOUND] no such file
       path: /a
     """
-    evidence = {name: str(value) for name, value in error.evidence.items()}
+    evidence = {name: shown(str(value)) for name, value in error.evidence.items()}
     body = json.dumps([error.code, error.what, error.hint, evidence])
     return f"[millstream-error:{base64.b64encode(zlib.compress(body.encode())).decode()}]"
 

@@ -20,6 +20,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeAlias
 
+from millstream import redaction
+from millstream.errors import ConfigurationError
+
 __all__ = ["LocalStorage", "Storage", "checked_name", "open_storage", "shown", "stable"]
 
 # Inside the classes `list` is the method.
@@ -29,7 +32,6 @@ _BUFFER = 1 << 18
 _CHUNK = 1 << 20
 _FILE = re.compile(r"file:(//[^/]*(?=/))?")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_SECRET = re.compile(r"(?<=://)[^/@:]*:[^/@]*(?=@)")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # What file systems without hard links answer to a link, and those without folder sync to that.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -125,6 +127,9 @@ class Storage(ABC):
         with other.open_read(name) as source, self.open_write(to_name) as target:
             shutil.copyfileobj(source, target, _CHUNK)
 
+    def check_private(self) -> None:
+        """Raise if anybody may change what is kept here: who can do that can have the job do anything."""
+
     def folder(self, name: str) -> Storage:
         """The storage whose root is a folder below this one's."""
         return open_storage(f"{self.root}/{checked_name(name)}")
@@ -218,6 +223,28 @@ class LocalStorage(Storage):
             for entry in list(path.iterdir()):
                 if entry.name.startswith(".") and entry.is_file():
                     entry.unlink(missing_ok=True)
+
+    def check_private(self) -> None:
+        try:
+            found = self._root.stat()
+        except FileNotFoundError:
+            return
+        # In a sticky folder, as /tmp is, nobody can move or remove what is another's, but anybody can be there first.
+        shared = self._root.parent.stat().st_mode & stat.S_IWOTH
+        if shared and os.name == "posix" and found.st_uid not in (os.geteuid(), 0):
+            raise ConfigurationError(
+                "the folder of the checkpoints was made by another user, where everybody may make folders",
+                folder=self.root,
+                owner=found.st_uid,
+                hint="choose another folder, or run the job as the owner of this one",
+            )
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise ConfigurationError(
+                "everybody may write to the folder of the checkpoints, and so change the job's state and code",
+                folder=self.root,
+                permissions=stat.filemode(found.st_mode),
+                hint=f"chmod o-w {self.root}, or choose a folder of the job's own",
+            )
 
     def folder(self, name: str) -> LocalStorage:
         return LocalStorage(str(self._file(name)), durable=self._durable)
@@ -335,7 +362,7 @@ def shown(root: str) -> str:
     >>> shown("s3://key:secret@bucket/state")
     's3://***@bucket/state'
     """
-    return _SECRET.sub("***", root)
+    return redaction.shown(root)
 
 
 def open_storage(root: str, *, durable: bool = True) -> Storage:

@@ -15,7 +15,9 @@ from millstream.checkpoint.lease import LeaseRecord, read_lease, standing
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.cli.program import guarded
+from millstream.cli.terminal import echo
 from millstream.errors import StateError, StateNotFound
+from millstream.redaction import shown
 from millstream.runtime.requests import ask_driver
 
 __all__ = [
@@ -131,7 +133,7 @@ def ask(
         path=path,
         drain=drain,
         timeout=timeout,
-        say=lambda text: click.echo(text, err=True),
+        say=lambda text: echo(text, err=True),
     )
 
 
@@ -145,7 +147,7 @@ def list_(directory: str, as_json: bool) -> None:
         rows: list[dict[str, Any]] = [
             {
                 "job_id": job.job_id,
-                "name": job.name,
+                "name": shown(job.name),
                 "checkpoint": job.checkpoint,
                 "state": job.state,
                 "driver": job.driver if job.state == "running" else None,
@@ -156,9 +158,9 @@ def list_(directory: str, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     for job in jobs:
-        click.echo(f"{job.job_id or '-':32}  {job.name}  checkpoint {job.checkpoint}  {job.told}")
+        echo(f"{job.job_id or '-':32}  {job.name}  checkpoint {job.checkpoint}  {job.told}")
     if not jobs:
-        click.echo("no jobs")
+        echo("no jobs")
 
 
 @click.command()
@@ -175,7 +177,7 @@ def stop(job: str, directory: str, path: str | None, drain: bool, timeout: float
     """Stop a running job with a savepoint."""
     with guarded(traceback_wanted=False):
         where = ask(find_job(directory, job), "stop", path=path, drain=drain, timeout=timeout)
-    click.echo(f"Savepoint completed. Path: {where}")
+    echo(f"Savepoint completed. Path: {where}")
 
 
 @click.command()
@@ -186,4 +188,4 @@ def cancel(job: str, directory: str, timeout: float) -> None:
     """Cancel a running job; its last checkpoint stays."""
     with guarded(traceback_wanted=False):
         ask(find_job(directory, job), "cancel", timeout=timeout)
-    click.echo(f"Cancelled job {job}.")
+    echo(f"Cancelled job {job}.")

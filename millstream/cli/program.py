@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import click
 
+from millstream.cli.terminal import echo
 from millstream.errors import (
     ConfigurationError,
     MillstreamError,
@@ -251,7 +252,7 @@ def execute(program: Program) -> None:
 
 def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:
     if traceback_wanted:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo("".join(traceback.format_exception(error)), err=True, nl=False)
     click.secho(str(error), fg="red", err=True)
     sys.exit(1)
 
@@ -272,7 +273,7 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
+        echo("Interrupted.", err=True)
         sys.exit(130)
     except MillstreamError as error:
         _fail(error, traceback_wanted=traceback_wanted)
@@ -281,5 +282,5 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
     except Exception as error:
         if not traceback_wanted:
             error = error.with_traceback(_from_program(error.__traceback__))
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo("".join(traceback.format_exception(error)), err=True, nl=False)
         sys.exit(1)

@@ -9,6 +9,7 @@ import click
 
 from millstream.cli.jobs import ask, checkpoint_dir_option, find_job, timeout_option
 from millstream.cli.program import guarded
+from millstream.cli.terminal import echo
 
 __all__ = ["savepoint"]
 
@@ -34,24 +35,24 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    click.echo(
+    echo(
         f"{'savepoint' if found['savepoint'] else 'checkpoint'} {found['epoch']} of '{found['job']}'"
     )
-    click.echo(f"job id {found['job_id']}, {found['bytes']:,} bytes in {found['files']} files")
+    echo(f"job id {found['job_id']}, {found['bytes']:,} bytes in {found['files']} files")
     for operator in found["operators"]:
-        click.echo(
+        echo(
             f"\n{operator['name']}  (uid {operator['uid']}, parallelism {operator['parallelism']}"
             f" of at most {operator['max_parallelism']})"
         )
         for state in operator["states"]:
             kind = " with time-to-live" if state.get("ttl") else ""
-            click.echo(
+            echo(
                 f"  {state['name']}: {state['kind']} state{kind}, {state.get('type') or 'pickled'}"
             )
         if operator["splits"]:
-            click.echo(f"  {operator['splits']} splits read")
+            echo(f"  {operator['splits']} splits read")
         if operator["fed_back"]:
-            click.echo(f"  {operator['fed_back']} records fed back, to be read")
+            echo(f"  {operator['fed_back']} records fed back, to be read")
 
 
 def describe(reader: Any) -> dict[str, Any]:
@@ -99,4 +100,4 @@ def trigger(job: str, folder: str | None, directory: str, timeout: float) -> Non
     """
     with guarded(traceback_wanted=False):
         path = ask(find_job(directory, job), "savepoint", path=folder, timeout=timeout)
-    click.echo(f"Savepoint completed. Path: {path}")
+    echo(f"Savepoint completed. Path: {path}")

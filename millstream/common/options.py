@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from millstream.common.config_options import ConfigOption, ConfigOptions
 from millstream.common.configuration import Configuration, to_text
 from millstream.errors import ConfigurationError, InvalidArgument
+from millstream.redaction import is_secret_name, remember
 
 __all__ = [
     "ALL",
@@ -560,7 +561,8 @@ def put(config: Configuration, option: ConfigOption[Any], value: Any) -> None:
 
 
 def check_values(config: Configuration) -> None:
-    """Raise for a value that no option can have, also of options that this job does not read.
+    """Raise for a value that no option can have, also of options that this job does not read. Values that nobody is to
+    see, such as those of `spark.hadoop.fs.s3a.secret.key`, are not shown from here on.
 
     >>> check_values(Configuration().set_string("parallelism.default", "4"))
     """
@@ -568,6 +570,8 @@ def check_values(config: Configuration) -> None:
         option = ALL.get(OLDER.get(key, key))
         if option is not None:
             get(config, option)
+        if is_secret_name(key):
+            remember(config.get_string(key, ""))
 
 
 def check_known(config: Configuration) -> list[str]:

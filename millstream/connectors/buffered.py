@@ -11,7 +11,6 @@ survive the driver. A full buffer blocks the thread: this is the back pressure.
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import abstractmethod
 from collections import deque
@@ -21,13 +20,14 @@ from typing import Any
 
 from millstream.common.source import SourceReader, SplitEnumerator
 from millstream.errors import MillstreamError, SourceError
+from millstream.redaction import get_logger
 
 __all__ = ["BufferedEnumerator", "DriverOnlyReader", "Stopped"]
 
 CAPACITY = 100_000
 _JOIN_SECONDS = 5.0
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Stopped(BaseException):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -19,10 +18,11 @@ from typing import NamedTuple
 
 from millstream.common.sink import Committer
 from millstream.errors import SinkError
+from millstream.redaction import get_logger
 
 __all__ = ["FileCommitter", "Part", "hidden_name"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 _TRAILER = re.compile(
     r"\.inprogress\.(?P<mark>[0-9a-f]+)\.(?P<epoch>\d+)\.(?P<attempt>.*)-(?P<writer>[0-9a-f]+)$"

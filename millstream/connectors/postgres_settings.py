@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from millstream.errors import InvalidArgument, RuntimeUnusable
+from millstream.redaction import remember
 
 __all__ = ["Settings", "parse_dsn", "parse_table", "require_driver"]
 
@@ -103,7 +104,11 @@ def parse_dsn(dsn: str | Mapping[str, Any]) -> dict[str, str]:
     except psycopg.Error:
         # No cause and no quote of what was given: either would show the password.
         raise InvalidArgument("the DSN cannot be read", hint=hint) from None
-    return {name: str(value) for name, value in found.items() if value is not None}
+    parameters = {name: str(value) for name, value in found.items() if value is not None}
+    for name in _SECRETS:
+        # Wherever the program has it from: the line that hands it over may name it otherwise.
+        remember(parameters.get(name))
+    return parameters
 
 
 def parse_table(table: str) -> tuple[str | None, str]:

@@ -6,13 +6,14 @@ lost with it.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterator
 
 from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
 from millstream.errors import InvalidArgument, SourceError
+from millstream.redaction import get_logger
+from millstream.runtime.text import shorten
 
 __all__ = ["SocketTextSource"]
 
@@ -20,8 +21,9 @@ _CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _READ_BYTES = 1 << 16
+MAX_LINE_BYTES = 16 << 20
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class SocketTextSource(Source):
@@ -29,7 +31,7 @@ class SocketTextSource(Source):
 
     A lost or closed connection is opened again up to `max_retry` times, -1 for ever. With the
     delimiter "\\n" a line may also end in "\\r\\n". Bytes that are not UTF-8 become U+FFFD, as in
-    Java.
+    Java. A line of more than `max_line_bytes` ends the job.
 
     >>> SocketTextSource("localhost", 9999).boundedness().name
     'CONTINUOUS_UNBOUNDED'
@@ -44,6 +46,7 @@ class SocketTextSource(Source):
         *,
         buffer_size: int = CAPACITY,
         retry_seconds: float = _RETRY_SECONDS,
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         if not isinstance(port, int) or not 0 < port < 65536:
             raise InvalidArgument("a port is a number from 1 to 65535", got=port)
@@ -53,6 +56,9 @@ class SocketTextSource(Source):
             raise InvalidArgument("max_retry is 0 or more, or -1 for ever", got=max_retry)
         if buffer_size < 1:
             raise InvalidArgument("the buffer must hold 1 line or more", got=buffer_size)
+        if max_line_bytes < 1:
+            raise InvalidArgument("a line must have room for 1 byte or more", got=max_line_bytes)
+        self.max_line_bytes = max_line_bytes
         self.host = host
         self.port = port
         self.delimiter = delimiter
@@ -130,10 +136,22 @@ class _SocketClient(BufferedEnumerator):
                     continue
                 *lines, rest = (rest + data).split(self._delimiter)
                 yield [self._text(line) for line in lines]
+                if len(rest) > self._source.max_line_bytes:
+                    raise self._endless(rest)
                 if not data:
                     if rest:
                         yield [self._text(rest)]
                     return
+
+    def _endless(self, rest: bytes) -> SourceError:
+        """What would be kept in memory until there is no more."""
+        return SourceError(
+            f"{self._split} has sent {len(rest):,} bytes without a delimiter",
+            server=self._split,
+            delimiter=repr(self._source.delimiter),
+            begins=shorten(rest[:60]),
+            hint="check the delimiter, or raise max_line_bytes of the source",
+        )
 
     def _text(self, line: bytes) -> str:
         if self._delimiter == b"\n":

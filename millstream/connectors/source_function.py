@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from typing import Any
 
@@ -19,11 +18,12 @@ from millstream.common.source import (
 )
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
 from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError
+from millstream.redaction import get_logger
 from millstream.runtime.copying import own
 
 __all__ = ["SourceFunctionSource"]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class SourceFunctionSource(Source):

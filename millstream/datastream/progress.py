@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from millstream.common.job_status import JobStatus
 from millstream.errors import MillstreamError
+from millstream.redaction import shown
 from millstream.runtime.run import JobRun
 
 __all__ = ["describe", "progress_of"]
@@ -17,6 +18,10 @@ __all__ = ["describe", "progress_of"]
 
 def describe(run: JobRun) -> str:
     """What a job is doing, in one line."""
+    return " ".join(shown(_describe(run)).split())
+
+
+def _describe(run: JobRun) -> str:
     metrics = run.metrics
     name = run.job.settings.name
     if run.status is JobStatus.RESTARTING:
@@ -51,17 +56,18 @@ def progress_of(run: JobRun) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
+    from rich.text import Text
 
     console = Console(stderr=True)
     stop = threading.Event()
-    spinner = Spinner("dots", describe(run))
+    spinner = Spinner("dots", Text(describe(run)))
     # Results printed to the same terminal go above the line; those in a pipe stay there.
     shared = sys.stdout.isatty()
     with Live(spinner, console=console, transient=True, redirect_stdout=shared):
 
         def update() -> None:
             while not stop.wait(0.2):
-                spinner.update(text=describe(run))
+                spinner.update(text=Text(describe(run)))
 
         thread = threading.Thread(target=update, name="millstream-progress", daemon=True)
         thread.start()
@@ -71,4 +77,4 @@ def progress_of(run: JobRun) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
-    console.print(f"{describe(run)}, {time.monotonic() - started:.1f} s", highlight=False)
+    console.print(Text(f"{describe(run)}, {time.monotonic() - started:.1f} s"), highlight=False)

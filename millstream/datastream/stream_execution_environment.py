@@ -21,7 +21,7 @@ from millstream.common.source import Source
 from millstream.common.time import parse_duration
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.connectors.collection import CollectionSource
-from millstream.connectors.socket import SocketTextSource
+from millstream.connectors.socket import MAX_LINE_BYTES, SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource
 from millstream.datastream import overrides
 from millstream.datastream.checkpoint_config import CheckpointConfig
@@ -259,10 +259,18 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self._source(source_name, SourceOp(source), type_info, most=1)
 
     def socket_text_stream(
-        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
+        self,
+        hostname: str,
+        port: int,
+        delimiter: str = "\n",
+        max_retry: int = 0,
+        *,
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> DataStream:
-        """The lines that a TCP server sends."""
-        source = SocketTextSource(hostname, port, delimiter, max_retry)
+        """The lines that a TCP server sends; one that is longer than `max_line_bytes` ends the job."""
+        source = SocketTextSource(
+            hostname, port, delimiter, max_retry, max_line_bytes=max_line_bytes
+        )
         return self._source("Socket Stream", SourceOp(source), None, most=1)
 
     def from_dataframe(self, df: Any, name: str = "Spark Frame") -> DataStream:

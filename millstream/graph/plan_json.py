@@ -6,6 +6,7 @@ from typing import Any
 
 from millstream.graph.operators import FrameSourceOp, Operator, SinkOp, SourceOp
 from millstream.graph.stream_graph import StreamGraph
+from millstream.redaction import shown
 
 __all__ = ["guarantee_of", "plan_as_json"]
 
@@ -16,9 +17,9 @@ def plan_as_json(graph: StreamGraph) -> dict[str, Any]:
     for node in graph.nodes.values():
         entry: dict[str, Any] = {
             "id": node.id,
-            "type": node.name,
+            "type": shown(node.name),
             "pact": _pact(node.operator, node.is_sink),
-            "contents": node.description,
+            "contents": shown(node.description),
             "parallelism": node.parallelism,
         }
         if node.is_sink:

@@ -13,6 +13,7 @@ from typing import Any
 
 from millstream.graph.operators import Operator
 from millstream.graph.partitioning import Partitioning
+from millstream.redaction import shown
 
 __all__ = [
     "ChainingStrategy",
@@ -48,7 +49,7 @@ def calling_line() -> SourceLine | None:
         if module != "millstream" and not module.startswith("millstream."):
             code, number = frame.f_code, frame.f_lineno
             text = linecache.getline(code.co_filename, number).strip()
-            return SourceLine(code.co_filename, number, text)
+            return SourceLine(code.co_filename, number, shown(text))
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
@@ -59,7 +60,7 @@ def line_of(method: Any) -> SourceLine | None:
     if code is None:
         return None
     file, line = code.co_filename, code.co_firstlineno
-    return SourceLine(file, line, linecache.getline(file, line).strip())
+    return SourceLine(file, line, shown(linecache.getline(file, line).strip()))
 
 
 class ChainingStrategy:

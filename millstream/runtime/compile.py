@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.graph.time import uses_timers
 from millstream.graph.transformations import line_of
+from millstream.redaction import get_logger
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
 from millstream.runtime.async_io import compile_async
 from millstream.runtime.clock import NO_TIME
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_operator", "compile_source"]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def compile_operator(builder: ChainBuilder, node: StreamNode, variable: str, index: int) -> None:

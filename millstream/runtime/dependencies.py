@@ -17,7 +17,6 @@ import atexit
 import contextlib
 import fcntl
 import hashlib
-import logging
 import os
 import shutil
 import stat
@@ -36,10 +35,11 @@ from typing import IO
 
 from millstream.common.dependencies import Declared
 from millstream.errors import DependencyError
+from millstream.redaction import get_logger
 
 __all__ = ["Dependencies", "Part", "Prepared", "prepare", "prepared", "stage", "staged_path"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 _UNUSED_DAYS = 14
 _LINES_OF_PIP = 15

@@ -7,7 +7,6 @@ until that says that the job has ended, with a function that runs an epoch's tas
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from millstream.checkpoint.manifest import Feedback, Manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import shown
 from millstream.errors import CheckpointFailed, JobLocked, StateError
+from millstream.redaction import get_logger
 from millstream.runtime.control import TaskReport
 from millstream.runtime.failpoints import reached
 from millstream.runtime.feedback import fed_back_to
@@ -36,7 +36,7 @@ from millstream.runtime.store import extend_chain, needs_folding
 
 __all__ = ["EpochDriver", "Outcome"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 _SWEEP_EVERY = 256
 

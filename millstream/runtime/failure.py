@@ -32,6 +32,7 @@ from millstream.graph.operators import (
     SinkOp,
 )
 from millstream.graph.stream_graph import StreamNode
+from millstream.redaction import shown
 from millstream.runtime.aggregate import misfit
 from millstream.runtime.chain import Chain
 from millstream.runtime.chain_time import IN_OPERATOR
@@ -269,7 +270,7 @@ def user_line(below: TracebackType | None) -> str | None:
     if not frames:
         return None
     own = [frame for frame in frames if frame.filename == frames[0].filename][-1]
-    return f"{own.filename}:{own.lineno} in {own.name}: {own.line}"
+    return shown(f"{own.filename}:{own.lineno} in {own.name}: {own.line}")
 
 
 def user_traceback(error: BaseException, below: TracebackType | None) -> str | None:
@@ -278,7 +279,7 @@ def user_traceback(error: BaseException, below: TracebackType | None) -> str | N
     if not frames:
         return None
     lines = traceback.format_list(frames)
-    return "".join(lines) + "".join(traceback.format_exception_only(error))
+    return shown("".join(lines) + "".join(traceback.format_exception_only(error)))
 
 
 def told(error: BaseException) -> str:

@@ -13,7 +13,6 @@ A job without a checkpoint directory has a temporary folder that goes with it.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -42,13 +41,14 @@ from millstream.checkpoint.restore import (
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
 from millstream.errors import JobLocked, StateError, StateNotFound
+from millstream.redaction import get_logger
 from millstream.runtime.job import Job
 
 __all__ = ["INTENT", "JobFolder", "Start", "job_folder_name"]
 
 _FINISHED = "finished"
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 # File systems take 255 bytes a name.
 _MAX_NAME = 200
@@ -111,6 +111,10 @@ class JobFolder:
     def open(self) -> None:
         """Take the lease; raises `JobLocked` if another driver has it."""
         if self.durable:
+            base = self._job.settings.checkpoint_dir
+            assert base is not None
+            for storage in (open_storage(stable(base)), self.storage):
+                storage.check_private()
             self.lease = Lease.acquire(self.storage, self._job.settings.name)
             self.lease.keep()
 

@@ -5,7 +5,6 @@ For tests and for debugging: breakpoints in user functions work. Jobs run on Spa
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, chdir, nullcontext
@@ -16,6 +15,7 @@ import pyarrow as pa
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import CollectOp
+from millstream.redaction import get_logger
 from millstream.runtime.batch import task_for
 from millstream.runtime.dependencies import prepare, staged_path
 from millstream.runtime.epochs import EpochDriver, Outcome
@@ -29,7 +29,7 @@ from millstream.runtime.task import close_run
 
 __all__ = ["InProcessRun"]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Row = tuple[int, int, int, int, bytes]
 

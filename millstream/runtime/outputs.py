@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from millstream.common.sink import Committer, DeliveryGuarantee
 from millstream.errors import MillstreamError, SinkError
 from millstream.graph.operators import CollectOp, PrintOp, SinkOp
 from millstream.graph.plan_json import guarantee_of
+from millstream.redaction import get_logger
 from millstream.runtime.codec import decode
 from millstream.runtime.failpoints import reached
 from millstream.runtime.job import Job
@@ -18,7 +18,7 @@ from millstream.runtime.rows import client_edge
 
 __all__ = ["EpochRow", "JobOutputs"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 
 @dataclass(frozen=True, order=True)

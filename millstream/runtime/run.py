@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 import threading
@@ -14,6 +13,7 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
 from millstream.errors import JobCancelled, JobError
+from millstream.redaction import get_logger
 from millstream.runtime.epochs import EpochDriver
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.job_folder import JobFolder
@@ -22,7 +22,7 @@ from millstream.runtime.restart import Restarts
 
 __all__ = ["JobRun"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 _INTERRUPT_EVERY = 0.2
 

@@ -9,7 +9,6 @@ the two fall together.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.checkpoint.storage import Storage
 from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError
+from millstream.redaction import get_logger
 from millstream.runtime.failpoints import reached
 from millstream.runtime.job_folder import INTENT, JobFolder
 from millstream.runtime.requests import (
@@ -36,7 +36,7 @@ from millstream.runtime.requests import (
 
 __all__ = ["Intent", "SavepointRequests"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 _POLL = 0.25
 # Answers that nobody has come for in so many seconds are removed.

@@ -7,7 +7,6 @@ its state travels with the split's position, through the driver. Further down a 
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from millstream.common.watermark_strategy import (
     WatermarkStrategy,
 )
 from millstream.errors import InvalidArgument, UserFunctionError
+from millstream.redaction import get_logger
 from millstream.runtime import clock
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.codec import dumps
@@ -26,7 +26,7 @@ from millstream.runtime.timers import checked_time
 
 __all__ = ["WatermarkStage"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 
 class WatermarkStage(WatermarkOutput):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import ConfigurationError, EngineError
+from millstream.redaction import get_logger
 from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.outputs import EpochRow, JobOutputs
@@ -30,7 +30,7 @@ from millstream.spark.writers import SparkWriters
 
 __all__ = ["SparkRun"]
 
-_log = logging.getLogger("millstream.job")
+_log = get_logger("millstream.job")
 
 
 class SparkRun(JobRun):
