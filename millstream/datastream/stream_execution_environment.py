@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import linecache
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, Sourc
 from millstream.graph.plan_json import plan_as_json
 from millstream.graph.stream_graph import StreamGraph, build_stream_graph
 from millstream.graph.transformations import OperatorTransformation, calling_line
+from millstream.redaction import shown
 from millstream.runtime.job import Job, build_job
 from millstream.runtime.run import JobRun
 
@@ -100,9 +102,11 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
             if text not in self._warned:
                 self._warned.add(text)
                 line = calling_line()
-                warnings.warn_explicit(
-                    text, UserWarning, line.file if line else __file__, line.line if line else 0
-                )
+                file, number = (line.file, line.line) if line else (__file__, 0)
+                # Python quotes the line from its file: not one that is not to be shown as it is.
+                if line and line.text != linecache.getline(file, number).strip():
+                    number = 0
+                warnings.warn_explicit(shown(text), UserWarning, file, number)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """The parallelism of operators that do not set their own."""
