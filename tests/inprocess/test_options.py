@@ -183,15 +183,20 @@ def test_auto_generate_uids():
 
 @effect_of("pipeline.object-reuse")
 def test_object_reuse():
-    env = env_with({"pipeline.object-reuse": True})
-    stream = env.from_collection([[1]])
-    changed = stream.map(lambda record: record.append(2) or record)
-    seen: list[list[int]] = []
-    changed._sink("first", CollectOp(lambda rows: None))
-    stream.map(list)._sink("second", CollectOp(seen.extend))
-    env.execute()
-    # One object goes down both branches, as Flink's users know it.
-    assert seen == [[1, 2]]
+    """One object goes down both branches, or each has its own."""
+
+    def second_branch(reuse):
+        env = env_with({"pipeline.object-reuse": reuse})
+        stream = env.from_collection([[1]])
+        changed = stream.map(lambda record: record.append(2) or record)
+        seen: list[list[int]] = []
+        changed._sink("first", CollectOp(lambda rows: None))
+        stream.map(list)._sink("second", CollectOp(seen.extend))
+        env.execute()
+        return seen
+
+    assert second_branch(True) == [[1, 2]]
+    assert second_branch(False) == [[1]]
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------
