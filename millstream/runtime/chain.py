@@ -115,7 +115,7 @@ class Chain:
         self.incremental = {
             node.id: builder.context(node, keyed=WithoutState(node.name))
             for node, function in builder.functions
-            if function is getattr(node.operator, "incremental", None)
+            if _is_incremental(node, function)
         }
         self.key_contexts = list(builder.key_contexts.values())
         self.checkpointed = [
@@ -131,7 +131,7 @@ class Chain:
 
     def context_of(self, node: StreamNode, function: Function) -> RuntimeContext:
         """What a function is opened with."""
-        if function is getattr(node.operator, "incremental", None):
+        if _is_incremental(node, function):
             return self.incremental[node.id]
         return self.contexts[node.id]
 
@@ -525,6 +525,12 @@ class ChainBuilder:
             bound = code.bind(writer, "writer")
             with code.block(f"if len({records}) >= {bound}.limit:"):
                 code.line(f"{bound}.flush({index})")
+
+
+def _is_incremental(node: StreamNode, function: Any) -> bool:
+    """True for the function that adds records to windows, also with one around it."""
+    incremental = getattr(node.operator, "incremental", None)
+    return incremental is not None and getattr(function, "inner", function) is incremental
 
 
 def _to_the_end(operator: Any) -> Callable[[], None]:

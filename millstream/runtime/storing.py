@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millstream.common.typeinfo import TupleTypeInfo
 from millstream.errors import MillstreamError, StateNotSerializable, TypeMismatchError
 from millstream.runtime.codec import dumps
 from millstream.runtime.state import ATOMIC, isolate
@@ -30,7 +31,7 @@ class Storing:
     `fit` need not be called for values whose class is in `ready`, nor for an int from `low` to `high`.
     """
 
-    __slots__ = ("_convert", "_name", "_role", "_wanted", "fit", "high", "low", "ready")
+    __slots__ = ("_convert", "_fits", "_name", "_role", "_wanted", "fit", "high", "low", "ready")
 
     def __init__(self, name: str, codec: ValueCodec, role: str = "value") -> None:
         self._name = name
@@ -39,7 +40,14 @@ class Storing:
         self._convert = codec.fit
         self.low, self.high = codec.low, codec.high
         self.ready = ATOMIC if codec.fit is None else codec.ready
+        self._fits = _check_of(codec)
         self.fit: Callable[[Any], Any] = self._fit_plain if codec.plain else self._fit_pickled
+        if self._fits is not None:
+            self.fit = self._fit_checked
+
+    def _fit_checked(self, value: Any) -> Any:
+        assert self._fits is not None
+        return value if self._fits(value) else self._fit_plain(value)
 
     def _fit_plain(self, value: Any) -> Any:
         assert self._convert is not None
@@ -63,10 +71,21 @@ class Storing:
         uid, _, state = self._name.rpartition("/")
         evidence = {"uid": uid, "state": state, **error.evidence}
         return TypeMismatchError(
-            f"a {self._role} of the state '{state}' does not fit its declared type {self._wanted!r}",
+            f"{'an' if self._role[0] in 'aeiou' else 'a'} {self._role} of the state '{state}' "
+            f"does not fit its declared type {self._wanted!r}",
             **evidence,
             hint="put what the type says, or declare the state with the type of what is put",
         )
+
+
+def _check_of(codec: ValueCodec) -> Callable[[Any], bool] | None:
+    """What says of a tuple that it fits already; then nobody can change it, and it need not be copied."""
+    kind = codec.type_info
+    check = kind.check_expression("v") if isinstance(kind, TupleTypeInfo) else "False"
+    if not codec.plain or check in (None, "False"):
+        return None
+    made: Callable[[Any], bool] = eval(f"lambda v: {check}", {})
+    return made
 
 
 def not_serializable(

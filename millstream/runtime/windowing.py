@@ -43,6 +43,7 @@ from millstream.runtime.session_windows import SessionWindows
 from millstream.runtime.state import MISSING
 from millstream.runtime.state_codec import codec_for
 from millstream.runtime.timers import InternalTimers
+from millstream.runtime.typed_accumulator import with_fitted_accumulators
 from millstream.runtime.window_calls import caller
 from millstream.runtime.window_change import CONTENTS, SESSIONS, Former, panes_name
 from millstream.runtime.window_contexts import NamedStates, NoWindowState, WindowContext
@@ -90,6 +91,7 @@ def compile_window(
     b: ChainBuilder, node: StreamNode, op: WindowOp, v: str, emit_result: EmitResults
 ) -> None:
     """Lines for a record that goes into windows; `emit_result` writes those for one result."""
+    op = with_fitted_accumulators(op, node)
     result, late = outlets(b, node, op, emit_result)
     if not _simple(op):
         _compile_any(b, node, op, v, result, late)

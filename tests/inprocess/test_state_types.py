@@ -15,6 +15,7 @@ import millstream.state
 from millstream.common.time import Time
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
+from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from millstream.datastream import (
     AggregateFunction,
     BroadcastProcessFunction,
@@ -29,7 +30,12 @@ from millstream.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from millstream.datastream.window import TumblingEventTimeWindows
+from millstream.datastream.window import (
+    ContinuousEventTimeTrigger,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from millstream.errors import (
     InvalidArgument,
     MillstreamError,
@@ -345,6 +351,93 @@ def test_functions_that_add_to_windows_have_no_state(count, kind):
     made = windows.reduce(Counted()) if kind == "reduce" else windows.aggregate(CountedSum())
     with pytest.raises(UnsupportedOperation, match="cannot have keyed state"):
         list(made.execute_and_collect())
+
+
+SUM = Types.TUPLE([Types.LONG(), Types.SQL_TIMESTAMP()])
+
+
+class DatedSum(AggregateFunction):
+    """Its accumulators are lists with a time and numpy's numbers."""
+
+    def create_accumulator(self):
+        return [np.int64(0), NOON]
+
+    def add(self, value, accumulator):
+        return [np.int64(accumulator[0] + value), NOON]
+
+    def get_result(self, accumulator):
+        return *accumulator, type(accumulator[0]).__name__
+
+    def merge(self, acc_a, acc_b):
+        return [np.int64(acc_a[0] + acc_b[0]), NOON]
+
+
+class ByNumber(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value
+
+
+ASSIGNERS = {
+    "tumbling": lambda: TumblingEventTimeWindows.of(Time.milliseconds(1000)),
+    "sliding": lambda: SlidingEventTimeWindows.of(Time.milliseconds(1000), Time.milliseconds(500)),
+    "session": lambda: EventTimeSessionWindows.with_gap(Time.milliseconds(1000)),
+    "general": lambda: TumblingEventTimeWindows.of(Time.milliseconds(1000)),
+}
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "lmdb"])
+@pytest.mark.parametrize("assigner", ASSIGNERS)
+def test_accumulators_of_a_declared_type_survive_a_restore(tmp_path, assigner, backend):
+    def run(count, out, path=None):
+        env = environment(1, millstream_epoch_records=10, state_backend_type=backend)
+        if path is not None:
+            env.get_configuration().set_string("execution.state-recovery.path", path)
+        source = Numbers(count, unbounded=True)
+        strategy = WatermarkStrategy.for_monotonous_timestamps()
+        strategy = strategy.with_timestamp_assigner(ByNumber())
+        numbers = env.from_source(source, strategy, "numbers").uid("numbers")
+        numbers._sink("seen", CollectOp(seen.extend))
+        windows = numbers.key_by(lambda n: "all").window(ASSIGNERS[assigner]())
+        if assigner == "general":
+            windows = windows.trigger(ContinuousEventTimeTrigger.of(Time.milliseconds(10_000)))
+        sums = windows.aggregate(DatedSum(), accumulator_type=SUM).uid("sums")
+        sums._sink("out", CollectOp(out.extend))
+        return env.execute_async("sums")
+
+    seen, out = [], []
+    client = run(40, out)
+    wait_for(seen, 40)
+    path = client.stop_with_savepoint(False, str(tmp_path)).result(30)
+    seen.clear()
+    client = run(60, out, path)
+    wait_for(seen, 20)
+    client.stop_with_savepoint(True, str(tmp_path)).result(30)
+    expected = (sum(range(60)), NOON, "int")
+    assert out == [expected] * (2 if assigner == "sliding" else 1)
+
+
+class Wrong(DatedSum):
+    def add(self, value, accumulator):
+        return "not a pair"
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_an_accumulator_that_does_not_fit_is_refused(count):
+    env = environment(1)
+    keyed = env.from_collection([1, 2]).key_by(lambda n: "all")
+    windows = keyed.count_window(5)
+    if not count:
+        strategy = WatermarkStrategy.for_monotonous_timestamps()
+        strategy = strategy.with_timestamp_assigner(ByNumber())
+        keyed = (
+            env.from_collection([1, 2])
+            .assign_timestamps_and_watermarks(strategy)
+            .key_by(lambda n: "all")
+        )
+        windows = keyed.window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    with pytest.raises(TypeMismatchError, match="an accumulator") as caught:
+        list(windows.aggregate(Wrong(), accumulator_type=SUM).execute_and_collect())
+    assert caught.value.evidence["wanted"] == repr(SUM)
 
 
 # -- the editor ----------------------------------------------------------------------------------------------
