@@ -479,6 +479,7 @@ def can_be_a_key(value):
     return True
 
 
+@pytest.mark.timeout(1800)
 @on_both
 @given(data=st.data(), one=typed_values())
 def test_what_was_put_is_there_everywhere(backend, data, one):
@@ -554,6 +555,7 @@ ODD_TYPES = st.one_of(
 )
 
 
+@pytest.mark.timeout(1800)
 @on_both
 @given(data=st.data(), type_info=ODD_TYPES, value=ODD)
 def test_what_does_not_fit_is_made_to_fit_or_refused(backend, data, type_info, value):
