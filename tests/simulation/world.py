@@ -12,6 +12,7 @@ import errno
 import functools
 import logging
 import os
+import pickle
 import random
 import tempfile
 import threading
@@ -31,6 +32,7 @@ from millstream.runtime.epochs import EpochDriver, Outcome
 from millstream.runtime.job import JobSettings
 from millstream.runtime.job_folder import JobFolder
 from millstream.runtime.local import _rows, _source_task
+from millstream.runtime.operator_state import parts_of
 from millstream.runtime.outputs import EpochRow
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.run import JobRun
@@ -770,7 +772,8 @@ class World(Outlets):
                             for entry in table.read_entries(key):
                                 splits[(key, *_map_entry(entry))] += 1
             found = read.operator_state.content().get("counting/n")
-            seen += sum(found["value"]) if found else 0
+            for _, _, elements in parts_of(found) if found else ():
+                seen += sum(pickle.loads(e) if isinstance(e, bytes) else e for e in elements)
         every = [(s, n) for s, count in self.counts.items() for n in range(count)]
         by_key = Counter(program.key_of(one) for one in every)
         self.check("value state", counts, dict(by_key))
