@@ -230,13 +230,9 @@ def _compile_sessions(
     code.line(f"{found} = {code.bind(table.changes.get, 'changed')}({canon})")
     with code.block(f"if type({found}) is list and len({found}) == 1:"):
         code.line(f"{found} = {found}[0]")
-        with code.block(
-            # A record without a timestamp must not pass for one of the oldest session (rule 9).
-            f"if {found}[0] <= {end} and {NO_TIME} < {t} <= {found}[1] > {sessions}.over:"
-        ):
+        # What comes before the session's start is looked at slowly, and with it what has no timestamp (rule 9).
+        with code.block(f"if {found}[0] <= {t} <= {found}[1] > {sessions}.over:"):
             code.line(f"{found}[2] = {add}({v}, {found}[2])")
-            with code.block(f"if {t} < {found}[0]:"):
-                code.line(f"{found}[0] = {t}")
             with code.block(f"if {end} > {found}[1]:"):
                 code.line(f"{found}[1] = {end}")
         with code.block("else:"):

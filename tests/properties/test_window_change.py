@@ -4,6 +4,7 @@ Everything about the windows may be another then: their size, offset, slide, gap
 the evictor, the function, and with them which implementation runs them; and the parallelism and the backend.
 """
 
+import tempfile
 from collections import Counter
 from dataclasses import replace
 
@@ -12,10 +13,11 @@ from hypothesis import assume, event, given, note
 from hypothesis import strategies as st
 
 from millstream.common.configuration import Configuration
-from millstream.errors import StateMismatch
+from millstream.common.restart_strategy import RestartStrategies
+from millstream.errors import StateMismatch, UserFunctionError
 from millstream.testing import OperatorHarness
 from tests.properties import time_reference as ref
-from tests.properties.test_time_programs import LATE, label, windowed
+from tests.properties.test_time_programs import LATE, announced, execute, label, windowed
 from tests.properties.test_time_programs import windows as drawn_windows
 
 TIMES = st.integers(-4, 30)
@@ -44,6 +46,9 @@ class Changed(ref.Windows):
             innermost(self.trigger).state = dict(innermost(old.trigger).state)
         if old.merging or not self.merging:
             self.timers.waiting = dict(old.timers.waiting)
+        if described(old.spec) == described(spec):
+            # A session that has been purged, too: only a change leaves out what has nothing in it.
+            self.sessions = {key: set(windows) for key, windows in old.sessions.items()}
         at_the_end = "event" in (self.trigger.kind, old.trigger.kind)
         for (key, window), records in old.contents.items():
             if not records:
@@ -72,6 +77,12 @@ class Changed(ref.Windows):
 
     def _result(self, key, window, contents):
         return super()._result(key, window[:2], contents)
+
+
+def described(spec):
+    """What makes windows others than they were."""
+    trigger = spec.trigger or ref.default_trigger(spec.assigner)
+    return spec.assigner, trigger, spec.lateness, contents_of(spec)
 
 
 def innermost(trigger):
@@ -174,3 +185,49 @@ def test_open_windows_end_as_they_began(change, first, second, run, other_run):
         return
     with again() as harness:
         assert fed(harness, second, last=True) == interpret(Changed(before, new), second, last=True)
+
+
+@pytest.mark.timeout(1800)
+@given(changes(), announced(), st.data(), st.booleans(), BACKENDS)
+def test_a_changed_program_that_is_taken_up_by_its_name(change, records, data, panes, backend):
+    """The same job goes on in its own folder, where its files are added to and not written anew."""
+    old, new = change
+    assume(records)
+    assume((old.assigner[0] == "global") == (new.assigner[0] == "global"))
+    # The record with this number ends the old program, and is the first that the new one sees.
+    place = data.draw(st.integers(1, len(records)))
+    parallelism = data.draw(st.sampled_from([1, 2]))
+    other = data.draw(st.sampled_from([parallelism, parallelism, 3]))
+    times = ref.Assign(lambda v: v[2], lambda v: v[3])
+    before = ref.Windows(old)
+    begun = [e for v in records[: place - 1] for e in times.feed(ref.Rec(v, ref.MIN))]
+    expected = [out for e in begun for out in before.feed(e)]
+    results, late = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            "execution__checkpointing__dir": folder,
+            "state__backend__type": backend,
+            "millstream__windows__share_panes": panes,
+        }
+
+        def go(spec, parallelism, crash):
+            program = ref.Program((records,), None, (), False, spec)
+            never = RestartStrategies.no_restart()
+            execute(program, parallelism, 1, crash, options, never, results, late)
+
+        with pytest.raises(UserFunctionError):
+            go(old, parallelism, ("before", place))
+        if not convertible(old, new) and any(before.contents.values()):
+            with pytest.raises(StateMismatch, match="cannot go on with"):
+                go(new, other, ("before", 0))
+            return
+        go(new, other, ("before", 0))
+    after = Changed(before, new)
+    rest = [e for v in records[place - 1 :] for e in times.feed(ref.Rec(v, ref.MIN))]
+    expected += [out for e in [*rest, ref.Mark(ref.MAX)] for out in after.feed(e)]
+    assert Counter(results) == Counter(
+        (one.value, one.timestamp) for one in expected if isinstance(one, ref.Rec)
+    )
+    assert Counter(late) == Counter(
+        (one.value, one.timestamp) for one in [*before.late, *after.late]
+    )
