@@ -13,11 +13,12 @@ from millstream.datastream import OutputTag, ProcessJoinFunction
 from millstream.errors import MillstreamError
 from millstream.testing import OperatorHarness
 from tests.properties import time_reference as ref
-from tests.properties.test_time_programs import LATE, windowed
+from tests.properties.test_time_programs import LATE, VALUES, Style, windowed
 from tests.properties.test_time_programs import windows as drawn_windows
 
 MIN, MAX = ref.MIN, ref.MAX
 NEAR = st.integers(0, 25)
+PLAIN = Style("text", next(iter(VALUES)), mutable=False)
 TIMES = st.one_of(
     NEAR.map(lambda n: MAX - n),
     NEAR.map(lambda n: MIN + 1 + n),
@@ -73,7 +74,7 @@ def test_windows_at_both_ends_of_time(spec, steps, backend, panes):
     config = Configuration().set_string("millstream.windows.share-panes", str(panes))
     event(f"{spec.assigner[0]} {spec.function} {'default' if spec.trigger is None else 'trigger'}")
     with OperatorHarness(
-        lambda stream: windowed(stream, spec),
+        lambda stream: windowed(stream, spec, PLAIN),
         side_outputs=[LATE],
         state_backend=backend,
         configuration=config,
@@ -90,7 +91,9 @@ def test_windows_at_both_ends_of_time(spec, steps, backend, panes):
 def test_a_record_without_a_timestamp_is_never_taken_for_an_old_one(spec, times, mark, panes):
     assume(spec.assigner[0] != "global")
     config = Configuration().set_string("millstream.windows.share-panes", str(panes))
-    with OperatorHarness(lambda stream: windowed(stream, spec), configuration=config) as harness:
+    with OperatorHarness(
+        lambda stream: windowed(stream, spec, PLAIN), configuration=config
+    ) as harness:
         for time in times:
             harness.process_element(("a", 1, time, None), time)
         if mark is not None:

@@ -17,7 +17,7 @@ from millstream.common.restart_strategy import RestartStrategies
 from millstream.errors import StateMismatch, UserFunctionError
 from millstream.testing import OperatorHarness
 from tests.properties import time_reference as ref
-from tests.properties.test_time_programs import LATE, announced, execute, label, windowed
+from tests.properties.test_time_programs import LATE, STYLES, announced, execute, label, windowed
 from tests.properties.test_time_programs import windows as drawn_windows
 
 TIMES = st.integers(-4, 30)
@@ -162,20 +162,20 @@ def changes(draw):
 
 
 @pytest.mark.timeout(1800)
-@given(changes(), STEPS, STEPS, RUNS, RUNS)
-def test_open_windows_end_as_they_began(change, first, second, run, other_run):
+@given(changes(), STEPS, STEPS, RUNS, RUNS, STYLES)
+def test_open_windows_end_as_they_began(change, first, second, run, other_run, style):
     old, new = change
     assume((old.assigner[0] == "global") == (new.assigner[0] == "global"))
     event(f"{label(old)} to {label(new)}")
     note(f"{run} to {other_run}")
     before = ref.Windows(old)
-    with OperatorHarness(lambda s: windowed(s, old).uid("windows"), **run) as harness:
+    with OperatorHarness(lambda s: windowed(s, old, style).uid("windows"), **run) as harness:
         assert fed(harness, first, last=False) == interpret(before, first, last=False)
         snapshot = harness.snapshot()
 
     def again():
         return OperatorHarness.restore(
-            lambda s: windowed(s, new).uid("windows"), snapshot, **other_run
+            lambda s: windowed(s, new, style).uid("windows"), snapshot, **other_run
         )
 
     if not convertible(old, new) and any(before.contents.values()):
@@ -188,8 +188,10 @@ def test_open_windows_end_as_they_began(change, first, second, run, other_run):
 
 
 @pytest.mark.timeout(1800)
-@given(changes(), announced(), st.data(), st.booleans(), BACKENDS)
-def test_a_changed_program_that_is_taken_up_by_its_name(change, records, data, panes, backend):
+@given(changes(), announced(), st.data(), st.booleans(), BACKENDS, STYLES)
+def test_a_changed_program_that_is_taken_up_by_its_name(
+    change, records, data, panes, backend, style
+):
     """The same job goes on in its own folder, where its files are added to and not written anew."""
     old, new = change
     assume(records)
@@ -213,7 +215,7 @@ def test_a_changed_program_that_is_taken_up_by_its_name(change, records, data, p
         def go(spec, parallelism, crash):
             program = ref.Program((records,), None, (), False, spec)
             never = RestartStrategies.no_restart()
-            execute(program, parallelism, 1, crash, options, never, results, late)
+            execute(program, parallelism, 1, crash, style, options, never, results, late)
 
         with pytest.raises(UserFunctionError):
             go(old, parallelism, ("before", place))
