@@ -670,7 +670,9 @@ class World(Outlets):
             self.driver_ended(run._driver)
 
     def has_checkpoint(self) -> bool:
-        return any(path.startswith(f"{self.folder}/chk-") for path in self.disk.files)
+        # Not what a crash has left of one that was being written: who sees no checkpoint starts by path again.
+        start, end = f"{self.folder}/chk-", "/_metadata"
+        return any(path.startswith(start) and path.endswith(end) for path in self.disk.files)
 
     def ended(self, run: SimRun) -> None:
         if run.outcome is Outcome.STOPPED:
