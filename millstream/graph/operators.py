@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function
 from millstream.common.sink import Sink
 from millstream.common.source import Source
@@ -70,6 +71,22 @@ class Operator:
         """The user's function object, if there is one."""
         return getattr(self, "function", None)
 
+    @property
+    def stateful(self) -> bool:
+        """True if it may keep something from one epoch to the next. A function object may have state: of its own, or of
+        the key at hand; a lambda has neither."""
+        function = self.user_function
+        own = isinstance(function, CheckpointedFunction)
+        return own or (bool(self.keys) and isinstance(function, Function))
+
+
+class _Keeps(Operator):
+    """Keeps something whatever its function is."""
+
+    @property
+    def stateful(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _MaybeKeyedOp(Operator):
@@ -81,8 +98,8 @@ class _MaybeKeyedOp(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class SourceOp(Operator):
-    """Reads a split-based source, with timestamps and watermarks by its strategy if it has one."""
+class SourceOp(_Keeps):
+    """Reads a split-based source from where it was, with timestamps and watermarks by its strategy if it has one."""
 
     source: Source
     strategy: WatermarkStrategy | None = None
@@ -113,7 +130,7 @@ class MapOp(_MaybeKeyedOp):
 
 
 @dataclass(frozen=True, eq=False)
-class AssignOp(Operator):
+class AssignOp(_Keeps):
     """Gives records timestamps and the stream watermarks."""
 
     strategy: WatermarkStrategy
@@ -164,14 +181,14 @@ class KeyedProcessOp(_KeyedOp):
 
 
 @dataclass(frozen=True, eq=False)
-class ReduceOp(_KeyedOp):
+class ReduceOp(_Keeps, _KeyedOp):
     """A rolling reduce."""
 
     function: Any
 
 
 @dataclass(frozen=True, eq=False)
-class RollingOp(_KeyedOp):
+class RollingOp(_Keeps, _KeyedOp):
     """A rolling `sum`, `min`, `max`, `min_by` or `max_by` of one field."""
 
     kind: str
@@ -222,7 +239,7 @@ class KeyedCoProcessOp(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class BroadcastProcessOp(Operator):
+class BroadcastProcessOp(_Keeps):
     """A `BroadcastProcessFunction`, or with a key a `KeyedBroadcastProcessFunction`. Input 1 is the broadcast side;
     `states` are the descriptors that it was broadcast with."""
 
@@ -250,7 +267,7 @@ class SinkOp(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class FeedbackOp(Operator):
+class FeedbackOp(_Keeps):
     """The end of a loop: feeds records back to its beginning, the node `head`."""
 
     head: int
@@ -278,7 +295,7 @@ class CollectOp(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class WindowOp(_KeyedOp):
+class WindowOp(_Keeps, _KeyedOp):
     """A function over windows.
 
     `kind` says what a window keeps: "reduce" and "aggregate" one value that `incremental` folds each record
@@ -324,7 +341,7 @@ class WindowJoinOp(WindowOp):
 
 
 @dataclass(frozen=True, eq=False)
-class IntervalJoinOp(Operator):
+class IntervalJoinOp(_Keeps):
     """A `ProcessJoinFunction` over pairs whose right record is from `lower` to `upper` ms after the left one."""
 
     function: Any

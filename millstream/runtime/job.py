@@ -146,6 +146,8 @@ class JobSpec:
     batch: bool = False
     # Rows come to a level in order.
     presorted: bool = False
+    # Nobody completes its epochs, so none goes on from the one before.
+    untracked: bool = False
     # Classes of the program that cannot be imported, by name, for keys that come out of state.
     classes: bytes = b""
 

@@ -547,7 +547,7 @@ class LevelTask:
 
     def _version(self) -> Manifest | None:
         """The checkpoint before this epoch."""
-        if self._manifest is None:
+        if self._manifest is None and not self.job.untracked:
             before = self.job.base_epoch if self.epoch == self.job.first_epoch else self.epoch - 1
             if before is not None:
                 self._manifest = read_manifest(self._slot.storage, before)

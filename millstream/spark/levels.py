@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -14,7 +15,7 @@ from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import FrameSourceOp
 from millstream.runtime.job import Job, JobSpec
 from millstream.runtime.rows import SCHEMA_DDL
-from millstream.runtime.sources import SourceCoordinator
+from millstream.runtime.sources import SubtaskRanges
 from millstream.spark.anchor import Anchors
 from millstream.spark.work import slot_count
 from millstream.spark.worker import FRAME_PARTITION, frame_level, level, source_level
@@ -23,18 +24,25 @@ __all__ = ["level_frame"]
 
 
 def level_frame(
-    session: SparkSession, job: Job, spec: JobSpec, anchors: Anchors | None = None
+    session: SparkSession,
+    job: Job,
+    spec: JobSpec,
+    anchors: Anchors | None = None,
+    work: Sequence[SubtaskRanges] | None = None,
 ) -> DataFrame:
-    """The whole job as a lazy frame: an ordinary one if it runs as one epoch, else a streaming one. With anchors,
-    subtasks stay on their hosts."""
+    """The whole job as a lazy frame: an ordinary one that reads `work`, which the planner has planned for the epoch, or
+    a streaming one, whose tasks are told epoch by epoch what to read. With anchors, subtasks stay on their hosts."""
     if spec.batch:
         spec = replace(spec, presorted=True)
     shipped = pickle.dumps(spec)
     frames = []
-    if job.split_sources:
-        read = _bounded_sources if job.one_epoch else _unbounded_sources
-        frames.append(read(session, job, spec, shipped))
-    frames.extend(_frame_sources(job, spec, shipped))
+    if work:
+        frames.append(_planned_sources(session, spec, shipped, work))
+    elif job.split_sources:
+        frames.append(_unbounded_sources(session, spec, shipped))
+    # An epoch that reads nothing reads nothing of frames either.
+    reads = not work or any(one.ended for one in work)
+    frames.extend(_frame_sources(job, spec, shipped, reads=reads))
     frame = reduce(DataFrame.union, frames)
     for index, stage in enumerate(spec.levels):
         if index > 0:
@@ -46,25 +54,26 @@ def level_frame(
             )
             if spec.batch:
                 received = received.sortWithinPartitions("sequence", "channel", "edge", "target")
-            frame = received.mapInArrow(level(spec.run_id, shipped, index), SCHEMA_DDL)
+            frame = received.mapInArrow(level(_run_of(spec), shipped, index), SCHEMA_DDL)
     return frame
 
 
-def _bounded_sources(session: SparkSession, job: Job, spec: JobSpec, shipped: bytes) -> DataFrame:
-    coordinator = SourceCoordinator(job.split_sources, job.settings.epoch_interval)
-    try:
-        start = coordinator.discover(coordinator.initial())
-        end = coordinator.next(start, everything=True)
-        works = [bytes(cloudpickle.dumps(work)) for work in coordinator.ranges(start, end)]
-    finally:
-        coordinator.close()
+def _run_of(spec: JobSpec) -> str:
+    """Under what workers keep the job: an ordinary frame is made anew for each epoch of a run."""
+    return f"{spec.run_id}/{spec.first_batch}"
+
+
+def _planned_sources(
+    session: SparkSession, spec: JobSpec, shipped: bytes, work: Sequence[SubtaskRanges]
+) -> DataFrame:
+    works = [bytes(cloudpickle.dumps(one)) for one in work]
     count = len(works)
     return session.range(0, count, 1, count).mapInArrow(
-        source_level(spec.run_id, shipped, works), SCHEMA_DDL
+        source_level(_run_of(spec), shipped, works), SCHEMA_DDL
     )
 
 
-def _unbounded_sources(session: SparkSession, job: Job, spec: JobSpec, shipped: bytes) -> DataFrame:
+def _unbounded_sources(session: SparkSession, spec: JobSpec, shipped: bytes) -> DataFrame:
     """Spark's own micro-batch counter drives the epochs: one row per level-0 task and epoch. What each task
     reads is decided when the epoch begins (`millstream.spark.work`)."""
     tasks = slot_count(spec)
@@ -74,10 +83,10 @@ def _unbounded_sources(session: SparkSession, job: Job, spec: JobSpec, shipped: 
         .option("numPartitions", tasks)
         .load()
     )
-    return ticks.mapInArrow(source_level(spec.run_id, shipped, None), SCHEMA_DDL)
+    return ticks.mapInArrow(source_level(_run_of(spec), shipped, None), SCHEMA_DDL)
 
 
-def _frame_sources(job: Job, spec: JobSpec, shipped: bytes) -> list[DataFrame]:
+def _frame_sources(job: Job, spec: JobSpec, shipped: bytes, *, reads: bool) -> list[DataFrame]:
     frames = []
     for vertex in job.frame_sources:
         operator = vertex.head.operator
@@ -89,11 +98,12 @@ def _frame_sources(job: Job, spec: JobSpec, shipped: bytes) -> list[DataFrame]:
                 declared_at=vertex.head.declared_at,
                 hint="read it as a stream (spark.readStream), or use from_collection for small data",
             )
-        numbered = operator.frame.coalesce(vertex.parallelism).withColumn(
+        frame = operator.frame if reads else operator.frame.limit(0)
+        numbered = frame.coalesce(vertex.parallelism).withColumn(
             FRAME_PARTITION, sf.spark_partition_id()
         )
         function = frame_level(
-            spec.run_id, shipped, vertex.id, vertex.parallelism, operator.bounded
+            _run_of(spec), shipped, vertex.id, vertex.parallelism, operator.bounded and reads
         )
         frames.append(numbered.mapInArrow(function, SCHEMA_DDL))
     return frames

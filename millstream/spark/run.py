@@ -56,7 +56,7 @@ class SparkRun(JobRun):
         self._ended.clear()
         writers = SparkWriters(self.job)
         if self.job.one_epoch:
-            self._run_once(level_frame(self._session, self.job, spec), driver, writers)
+            self._run_once(spec, driver, writers)
         else:
             self._run_stream(spec, driver, writers)
 
@@ -76,16 +76,20 @@ class SparkRun(JobRun):
 
     # -- one epoch --------------------------------------------------------------------------------------
 
-    def _run_once(self, frame: DataFrame, driver: EpochDriver, writers: SparkWriters) -> None:
+    def _run_once(self, spec: JobSpec, driver: EpochDriver, writers: SparkWriters) -> None:
+        """One epoch, after one that reads nothing if the job goes on from a checkpoint."""
         outputs = driver.outputs
 
         def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
+            of_epoch = replace(spec, first_batch=spec.first_epoch - epoch)
+            frame = level_frame(self._session, self.job, of_epoch, work=work)
             if outputs.streams and self.job.settings.restart is None:
                 # Partition by partition, so that a large result never has to fit into the driver.
                 return _messages(frame, outputs)
             return writers.collect(frame, epoch)
 
-        driver.epoch(run)
+        while driver.epoch(run) is Outcome.GO_ON:
+            pass
 
     # -- many epochs ------------------------------------------------------------------------------------
 
