@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from millstream.common.types import make_row
 from millstream.errors import JobError, MillstreamError, encode
 from millstream.runtime import failpoints
 from millstream.runtime.batch import task_for
@@ -24,6 +23,7 @@ from millstream.runtime.codec import decode
 from millstream.runtime.job import JobSpec
 from millstream.runtime.rows import client_edge
 from millstream.runtime.sources import SubtaskRanges
+from millstream.spark.columns import as_columns, as_records
 from millstream.spark.dependencies import enter
 from millstream.spark.work import read_work
 
@@ -148,12 +148,8 @@ def frame_level(
 def _records(first: pa.RecordBatch | None, rest: Batches) -> Iterator[list[Any]]:
     batch = first
     while batch is not None:
-        names = tuple(batch.schema.names[:-1])
-        columns = [batch.column(i).to_pylist() for i in range(len(names))]
-        if columns:
-            yield [make_row(names, list(values)) for values in zip(*columns, strict=True)]
-        else:
-            yield [make_row((), []) for _ in range(batch.num_rows)]
+        # The last column is the partition's number.
+        yield list(as_records(batch, batch.num_columns - 1))
         batch = next(rest, None)
 
 
@@ -186,38 +182,6 @@ def decode_client_rows(node: int, schema: pa.Schema) -> Callable[[Batches], Batc
             edges = batch.column(3).to_pylist()
             for i, payload in enumerate(batch.column(4)):
                 if edges[i] == edge:
-                    yield _as_columns(decode(payload.as_buffer()).records, schema)
+                    yield as_columns(decode(payload.as_buffer()).records, schema)
 
     return run
-
-
-def _as_columns(records: list[Any], schema: pa.Schema) -> pa.RecordBatch:
-    names = schema.names
-    rows = [_fields(record, names) for record in records]
-    try:
-        columns = [
-            pa.array([row[i] for row in rows], type=field.type) for i, field in enumerate(schema)
-        ]
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise JobError(
-            f"records do not fit the frame's schema: {error}",
-            schema=str(schema).replace("\n", ", "),
-            hint="pass a schema to to_dataframe() that fits the records",
-        ) from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _fields(record: Any, names: Sequence[str]) -> Sequence[Any]:
-    if isinstance(record, dict):
-        return [record.get(name) for name in names]
-    values = (
-        list(record)
-        if not isinstance(record, str | bytes | int | float) and hasattr(record, "__iter__")
-        else [record]
-    )
-    if len(values) != len(names):
-        raise JobError(
-            f"a record has {len(values)} fields, the frame's schema has {len(names)}",
-            record=repr(record)[:120],
-        )
-    return values

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millstream.common import Encoder, Row, Types, WatermarkStrategy
-from millstream.datastream import SourceFunction
+from millstream.datastream import MapFunction, SourceFunction
 from millstream.datastream.connectors.datagen import DataGeneratorSource, seeded
 from millstream.datastream.connectors.file_system import (
     BucketAssigner,
@@ -21,7 +21,7 @@ from millstream.datastream.connectors.file_system import (
 )
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream.connectors.spark import SparkSink
-from millstream.errors import SourceNotFound, UnsupportedOperation
+from millstream.errors import JobError, SourceNotFound, UnsupportedOperation
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 NONE = WatermarkStrategy.no_watermarks()
@@ -181,10 +181,118 @@ def wait_for(condition: Any, client: Any, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def test_unbounded_state_has_no_frame(make_env: Any) -> None:
-    stream = make_env().from_source(DataGeneratorSource(lambda n: (n % 3, 1)), NONE, "events")
+class Once(MapFunction):
+    def map(self, value: Any) -> Any:
+        return value
+
+
+STATEFUL = {
+    "sum": lambda s: s.key_by(0).sum(1),
+    "process": lambda s: s.key_by(0).map(Once()),
+    "window": lambda s: s.key_by(0).count_window(2).reduce(lambda a, b: a),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_unbounded_state_has_no_frame(make_env: Any, spark: Any, tmp_path: Path, name: str) -> None:
+    frame = make_env().from_dataframe(spark.readStream.text(str(tmp_path)))
     with pytest.raises(UnsupportedOperation, match="SparkSink"):
-        stream.key_by(0).sum(1).to_dataframe("k int, n int")
+        STATEFUL[name](frame.map(lambda row: (row.value, 1))).to_dataframe("k string, n int")
+
+
+def test_nor_have_the_positions_of_an_unbounded_source(make_env: Any) -> None:
+    stream = make_env().from_source(DataGeneratorSource(lambda n: (n % 3, 1)), NONE, "events")
+    with pytest.raises(UnsupportedOperation, match="'Source: events' keeps some"):
+        stream.to_dataframe("k int, n int")
+
+
+def test_a_streaming_frame_without_state_goes_on_epoch_by_epoch(
+    make_env: Any, spark: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    stream = make_env().from_dataframe(spark.readStream.text(str(folder)))
+    out = (
+        stream.map(Once())
+        .map(lambda row: (row.value, len(row.value)))
+        .to_dataframe("w string, n int")
+    )
+    query = out.writeStream.format("memory").queryName("words").start()
+    try:
+        for number, text in enumerate(["a\nbb\n", "ccc\n", "dddd\n"], 1):
+            (folder / f"{number}.txt").write_text(text)
+            query.processAllAvailable()
+            assert spark.table("words").count() == number + 1
+    finally:
+        query.stop()
+    assert sorted(tuple(row) for row in spark.table("words").collect()) == [
+        ("a", 1),
+        ("bb", 2),
+        ("ccc", 3),
+        ("dddd", 4),
+    ]
+
+
+def test_named_rows_go_by_name_and_nested_values_in_and_out(make_env: Any, spark: Any) -> None:
+    rows = make_env().from_collection([Row(b="B", a="A"), {"b": "D", "a": "C"}])
+    found = sorted(tuple(row) for row in rows.to_dataframe("a string, b string").collect())
+    assert found == [("A", "B"), ("C", "D")]
+    ddl = "m map<string,int>, s struct<x:int,y:array<struct<z:string>>>, t timestamp"
+    frame = spark.sql(
+        "select map('k', 1) m, named_struct('x', 1, 'y', array(named_struct('z', 'q'))) s,"
+        " timestamp '2026-11-16 12:00:00Z' t"
+    )
+    stream = make_env().from_dataframe(frame)
+    [row] = list(stream.execute_and_collect())
+    assert row.m == {"k": 1}
+    assert row.s == Row(x=1, y=[Row(z="q")])
+    again = make_env().from_dataframe(frame).map(lambda r: r).to_dataframe(ddl)
+    assert again.collect() == frame.collect()
+
+
+def test_a_value_that_does_not_fit_a_frame_is_an_error_with_its_record(make_env: Any) -> None:
+    out = make_env().from_collection([(1,), (1.5,)]).to_dataframe("n int")
+    with pytest.raises(Exception, match="does not fit column 'n'") as caught:
+        out.collect()
+    assert "(1.5,)" in str(caught.value)
+    env = make_env()
+    env.from_collection([(1e300,)]).sink_to(SparkSink(lambda df, epoch: df.collect(), "n float"))
+    with pytest.raises(JobError, match="does not fit column 'n'"):
+        env.execute()
+
+
+def test_a_job_of_one_epoch_goes_on_where_its_savepoint_was(make_env: Any, tmp_path: Path) -> None:
+    def program(env: Any) -> Any:
+        source = env.from_source(NumberSequenceSource(1, 100), NONE, "numbers").uid("numbers")
+        return source.map(lambda n: (n % 2, 1)).uid("map").key_by(0).sum(1).uid("sum")
+
+    env = make_env()
+    env.enable_checkpointing(10)
+    config = env.get_configuration()
+    config.set_string("execution.checkpointing.dir", str(tmp_path))
+    config.set_string(
+        "execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION"
+    )
+    config.set_string("millstream.epoch.records", "10")
+
+    def slow(value: Any) -> Any:
+        time.sleep(0.02)
+        return value
+
+    stream = program(env).map(slow).uid("slow")
+    stream.sink_to(SparkSink(lambda df, epoch: df.collect(), "k int, n int"))
+    client = env.execute_async("counts")
+    time.sleep(3)
+    path = client.stop_with_savepoint(False, str(tmp_path / "savepoint")).result()
+    env = make_env()
+    env.get_configuration().set_string("execution.state-recovery.path", path)
+    stream = program(env).map(slow).uid("slow")
+    totals: dict[int, int] = {}
+    for key, n in stream.execute_and_collect():
+        totals[key] = max(n, totals.get(key, 0))
+    # What was read before is not read again.
+    assert all(n <= 50 for n in totals.values())
+    assert max(totals.values(), default=50) == 50
 
 
 def test_part_files_are_hidden_until_their_epoch_commits(make_env: Any, tmp_path: Path) -> None:
