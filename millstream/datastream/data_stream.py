@@ -614,7 +614,11 @@ class DataStream(OperatorSettings, Generic[T]):
         """This stream as a Spark frame: of a bounded program a batch frame, else a streaming one.
 
         The schema is a DDL string such as ``"word string, n long"``; it can be left out if the stream declares
-        a ROW or TUPLE type.
+        a ROW or TUPLE type. Fields with names go by name, a dict to a map or a struct. A value that a column cannot
+        hold as it is fails the query, as does a name that is missing or unknown.
+
+        Nobody completes the epochs of a query that you start, so an unbounded program must keep nothing from one to the
+        next: it reads Spark's own streaming frames (`from_dataframe`) and has no state. `SparkSink` has no such limit.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment()

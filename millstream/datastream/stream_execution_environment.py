@@ -278,7 +278,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self._source("Socket Stream", SourceOp(source), None, most=1)
 
     def from_dataframe(self, df: Any, name: str = "Spark Frame") -> DataStream:
-        """The rows of any Spark batch or streaming frame, as named `Row`s."""
+        """The rows of any Spark batch or streaming frame, as named `Row`s. Structs are `Row`s too, maps dicts."""
         streaming = getattr(df, "isStreaming", None)
         if streaming is None:
             msg = "from_dataframe needs a Spark DataFrame"
