@@ -45,6 +45,7 @@ from millstream.errors import (
     UnsupportedOperation,
 )
 from millstream.graph.operators import CollectOp
+from millstream.runtime.storing import which_entry
 from tests.inprocess.test_savepoints import Count, saved, start
 from tests.inprocess.test_state import BY_SPLIT, Numbers, environment, wait_for
 
@@ -574,3 +575,26 @@ def test_timers_and_windows_cannot_be_edited(tmp_path):
     )
     with pytest.raises(MillstreamError):
         millstream.state.edit(str(tmp_path / "nothing"))
+
+
+def test_rolled_values_that_cannot_be_written_name_their_state_and_key():
+    """What `reduce` and `sum` keep is pickled when the epoch ends, at the latest."""
+
+    class Locked:
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __add__(self, other):
+            return self
+
+    env = environment(1)
+    pairs = env.from_collection([("a", 1), ("a", 2)]).map(lambda pair: (pair[0], Locked()))
+    with pytest.raises(MillstreamError) as caught:
+        list(pairs.key_by(lambda pair: pair[0]).sum(1).execute_and_collect())
+    assert "pickle" in str(caught.value)
+
+
+def test_a_block_that_cannot_be_written_names_the_entry():
+    error = which_entry("op/sum", [("a", 1), ("b", threading.Lock())], TypeError("no"))
+    assert isinstance(error, StateNotSerializable)
+    assert (error.evidence["state"], error.evidence["key"]) == ("sum", "'b'")
