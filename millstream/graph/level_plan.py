@@ -48,6 +48,8 @@ class Edge:
     from_frame: bool = False
     """The source is a Spark frame, whose partitions are other ones in each epoch."""
     source_uid: str = ""
+    carries_key: bool = False
+    """Each record travels with its key, as a pair: its selector may not give the same a second time."""
     combiner: Any = None
     """In a batch job: what combines two records of a key before they are sent."""
     combines_pairs: bool = False

@@ -116,7 +116,10 @@ class _KeyGroup:
         self._keyed = bool(keys)
         # Windows of a whole stream: all records have one key, and come without a key group.
         self._whole = isinstance(operator, WindowOp) and operator.all_windows
-        self._readers = [key_reader(key) for key in keys]
+        carried = chain.carried
+        self._readers = [
+            _brought if index in carried else key_reader(key) for index, key in enumerate(keys)
+        ]
         # Only where it shows is a key's order anything else than that of arrival.
         self._sorts = chain.stamped or len(keys) > 1
         # What only has a value for each key need not see one key at a time: at the end of the group all are given out.
@@ -289,6 +292,11 @@ class _KeyGroup:
             yield from self._task._full_rows(self._chain)
         self._end_key()
         yield from self._task._full_rows(self._chain)
+
+
+def _brought(record: tuple[Any, Any]) -> Any:
+    """The canonical form of the key that a record has brought along."""
+    return canonical(record[0])
 
 
 def key_reader(key: Key) -> Callable[[Any], Any]:

@@ -58,6 +58,7 @@ class Chain:
     __slots__ = (
         "adopts",
         "bad_records",
+        "carried",
         "checkpointed",
         "contexts",
         "copies_input",
@@ -94,6 +95,7 @@ class Chain:
             attach(function)
         self.writers = builder.writers
         self.stamped = builder.takes_stamps
+        self.carried = builder.carried
         head = builder.vertex.head.operator
         # A source may give one object again and again, and again after a failure.
         self.copies_input = (
@@ -159,8 +161,12 @@ class ChainBuilder:
         batch: bool = False,
         cached_files: dict[str, str] | None = None,
         object_reuse: bool = False,
+        carried: Sequence[int] = (),
     ) -> None:
         self.vertex = vertex
+        # The inputs whose records come with their keys; of the one at hand, the key and its variable.
+        self.carried = carried
+        self._brought: tuple[Any, str] = (None, "")
         self.object_reuse = object_reuse
         self.ask_generators = ask_generators
         self.share_panes = share_panes
@@ -246,7 +252,12 @@ class ChainBuilder:
                 variable = self.code.fresh()
                 self.code.location = Location(self.vertex.head.id, "read", variable)
                 self._stamp = self.code.fresh("t") if self.takes_stamps else ""
-                each = f"{variable}, {self._stamp}" if self._stamp else variable
+                each, self._brought = variable, (None, "")
+                if index in self.carried:
+                    self._brought = self.vertex.head.operator.keys[index], self.code.fresh("k")
+                    each = f"({self._brought[1]}, {variable})"
+                if self._stamp:
+                    each = f"{each}, {self._stamp}"
                 with self.code.block(f"for {each} in records:"):
                     if self.vertex.is_source:
                         compile_source(self, self.vertex.head, variable)
@@ -258,6 +269,10 @@ class ChainBuilder:
                 compile_operator(self, node, "value", 0)
         module = self.code.finish([*names, *self.entries])
         return Chain(self, module, input_count, inputs)
+
+    def brought_key(self, key: Any) -> str | None:
+        """The variable of a key that the record at hand has brought along; None if it has not."""
+        return self._brought[1] if key is self._brought[0] else None
 
     # -- time -----------------------------------------------------------------------------------------------
 

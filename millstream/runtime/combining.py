@@ -28,6 +28,8 @@ def combining(edge: Edge, head: StreamNode) -> dict[str, Any]:
     operator, key = head.operator, edge.partitioning.key
     if edge.partitioning.strategy is not Strategy.HASH or key is None or head.error_policy:
         return {}
+    if edge.carries_key:
+        return {}
     field = subscript_of(key.selector) if key.field is None else key.field
     if isinstance(operator, ReduceOp) and field in kept_fields(operator.function):
         return {"combiner": operator.function}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import itertools
 import random
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import Partitioner
@@ -22,7 +24,7 @@ from millstream.runtime.state import MISSING
 if TYPE_CHECKING:
     from millstream.runtime.chain import ChainBuilder
 
-__all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key"]
+__all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key", "is_repeatable"]
 
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
@@ -47,7 +49,14 @@ def emit_exchange(
         return
     if strategy is Strategy.HASH:
         assert edge.partitioning.key is not None
-        key = emit_canonical(builder, node, edge.partitioning.key, variable)
+        if edge.carries_key:
+            bare = emit_key(builder, node, edge.partitioning.key, variable)
+            key = code.fresh("c")
+            code.line(f"{key} = {bare}")
+            _emit_canonical(builder, key)
+            variable = f"({bare}, {variable})"
+        else:
+            key = emit_canonical(builder, node, edge.partitioning.key, variable)
         routes: dict[Any, Any] = {}
         send, get = code.fresh("send"), code.bind(routes.get, "route")
         if expanding:
@@ -273,6 +282,9 @@ def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: 
 def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
     """Write the lines that take the key out of `variable`; the name of its variable."""
     code = builder.code
+    brought = builder.brought_key(key)
+    if brought is not None:
+        return brought
     role = "key" if key.field is None else f"key {key.field!r}"
     builder.at(node, variable, role, key.declared_at)
     name = code.fresh("k")
@@ -300,10 +312,47 @@ def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -
 def emit_canonical(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
     """As `emit_key`, then its canonical form: strings and ints are their own."""
     name = emit_key(builder, node, key, variable)
+    _emit_canonical(builder, name)
+    return name
+
+
+def _emit_canonical(builder: ChainBuilder, name: str) -> None:
     code = builder.code
     with code.block(f"if type({name}) is not str and type({name}) is not int:"):
         code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
-    return name
+
+
+# Builtins that give the same for the same, in every process; `hash` does not.
+_SAME = frozenset(
+    "abs bool bytes complex divmod float frozenset int isinstance len list max min ord repr round set "
+    "sorted str sum tuple".split()
+)
+# What reads anything but the record, or changes something.
+_OUTSIDE = ("DEREF", "CLOSURE", "CLASSDEREF", "STORE_", "DELETE_", "IMPORT", "YIELD", "NAME")
+
+
+def is_repeatable(key: Key) -> bool:
+    """True if a key can be taken out of a record a second time, and is the same: the selector looks at nothing but the
+    record, constants and builtins. Any other may be random, or depend on what it has seen; its key travels with the
+    record, which costs some 150 ns.
+
+    >>> import random
+    >>> is_repeatable(Key(lambda v: v[0].lower())), is_repeatable(Key(lambda v: random.random()))
+    (True, False)
+    """
+    if key.field is not None or key.selector in (str, int, len):
+        return True
+    function = key.selector
+    if type(function) is not FunctionType or function.__closure__ or function.__defaults__:
+        return False
+    for step in dis.get_instructions(function):
+        name = step.opname
+        if name == "LOAD_GLOBAL":
+            if step.argval not in _SAME or step.argval in function.__globals__:
+                return False
+        elif name != "STORE_FAST" and any(part in name for part in _OUTSIDE):
+            return False
+    return True
 
 
 def emit_current_key(
@@ -314,8 +363,7 @@ def emit_current_key(
     name = emit_key(builder, node, key, variable)
     code = builder.code
     code.line(f"{context}.key = {name}")
-    with code.block(f"if type({name}) is not str and type({name}) is not int:"):
-        code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
+    _emit_canonical(builder, name)
     code.line(f"{context}.canon = {name}")
     builder.at(node, variable)
     return name

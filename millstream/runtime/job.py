@@ -28,9 +28,11 @@ from millstream.graph.operators import (
     SinkOp,
     SourceOp,
 )
+from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.runtime.combining import combining
 from millstream.runtime.dependencies import Dependencies, stage
+from millstream.runtime.exchange import is_repeatable
 from millstream.runtime.key_objects import classes_in
 from millstream.runtime.sources import SourceSpec
 from millstream.runtime.valve import InputEdge
@@ -87,6 +89,8 @@ class VertexSpec:
     body: bytes
     stamped: bool = False
     watermarks: tuple[InputEdge, ...] = ()
+    # The inputs whose records come with their keys.
+    carried: tuple[int, ...] = ()
 
     def load(self) -> tuple[JobVertex, list[Edge]]:
         """The vertex and the edges that leave it."""
@@ -286,6 +290,7 @@ class Job:
                         _ship(v, self._out_edges(v), classes),
                         self._stamped(v),
                         () if self.batch else _input_edges(self.plan.in_edges(v)),
+                        self._carried(v),
                     )
                     for v in level.vertices
                 ),
@@ -326,19 +331,38 @@ class Job:
         )
 
     def _out_edges(self, vertex: JobVertex) -> list[Edge]:
-        edges = self.plan.out_edges(vertex)
+        heads = {v.id: v for v in self.plan.vertices}
+        edges = [
+            replace(edge, carries_key=edge.input_index in self._carried(heads[edge.target_vertex]))
+            for edge in self.plan.out_edges(vertex)
+        ]
         if not self.batch:
             return edges
-        heads = {v.id: v.head for v in self.plan.vertices}
         return [
             replace(
                 edge,
                 watermarked=False,
-                waits=_waits(edge, heads[edge.target_vertex]),
-                **combining(edge, heads[edge.target_vertex]),
+                waits=_waits(edge, heads[edge.target_vertex].head),
+                **combining(edge, heads[edge.target_vertex].head),
             )
             for edge in edges
         ]
+
+    def _carried(self, vertex: JobVertex) -> tuple[int, ...]:
+        """The inputs whose records bring their keys, because nothing shows that the selector would give the same one
+        again: it is called once for each record, by the sender (rule 65)."""
+        keys = vertex.head.operator.keys
+        edges = self.plan.in_edges(vertex)
+        return tuple(
+            index
+            for index, key in enumerate(keys)
+            if not is_repeatable(key)
+            and all(
+                edge.partitioning.strategy is Strategy.HASH
+                for edge in edges
+                if edge.input_index == index
+            )
+        )
 
     def _stamped(self, vertex: JobVertex) -> bool:
         """True if the vertex receives timestamps with its records."""

@@ -134,6 +134,7 @@ class _Slot:
             share_panes=job.share_panes,
             batch=job.batch,
             object_reuse=job.object_reuse,
+            carried=vertex.carried,
         )
         chain = builder.build(vertex.inputs, vertex.watermarks)
         if vertex.watermarks:

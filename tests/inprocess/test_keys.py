@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from decimal import Decimal
+
 import pytest
 
+from millstream.common.functions import KeyedCoProcessFunction, KeySelector
 from millstream.common.state import ValueStateDescriptor
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.common.window_functions import ProcessWindowFunction
 from millstream.datastream import KeyedProcessFunction
+from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import StateMismatch
 from millstream.runtime.job_folder import job_folder_name
+from millstream.runtime.keys import key_group, subtask_of
 from millstream.testing.scripted import ScriptedSource, record
 from tests.support import environment, keeping
 
@@ -82,3 +89,104 @@ def test_long_names_of_jobs_that_begin_alike_have_folders_of_their_own():
     folders = [job_folder_name(name) for name in names]
     assert len(set(folders)) == len(names)
     assert all(len(folder) <= 255 for folder in folders)
+
+
+def often(log):
+    """A selector that is random, and says how often it is called."""
+
+    def select(value):
+        with open(log, "a") as file:
+            file.write("x")
+        return random.randrange(1000)
+
+    return select
+
+
+class Seen(KeyedProcessFunction):
+    """Emits the key with what is counted under it, and where."""
+
+    def open(self, runtime_context):
+        self.subtask = runtime_context.get_index_of_this_subtask()
+        self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield ctx.get_current_key(), self.subtask, self.count.value()
+
+
+PROGRAMS = {
+    "process": lambda keyed: keyed.process(Seen()),
+    "windows": lambda keyed: keyed.window(TumblingEventTimeWindows.of("1 s")).process(ShowWindow()),
+    "connected": lambda keyed: keyed.connect(keyed).process(SeenOnTwoSides()),
+}
+
+
+class ShowWindow(ProcessWindowFunction):
+    def open(self, runtime_context):
+        self.subtask = runtime_context.get_index_of_this_subtask()
+
+    def process(self, key, context, elements):
+        return [(key, self.subtask, n + 1) for n, _ in enumerate(elements)]
+
+
+class SeenOnTwoSides(KeyedCoProcessFunction):
+    def open(self, runtime_context):
+        self.seen = Seen()
+        self.seen.open(runtime_context)
+
+    def process_element1(self, value, ctx):
+        yield from self.seen.process_element(value, ctx)
+
+    def process_element2(self, value, ctx):
+        yield from self.seen.process_element(value, ctx)
+
+
+@pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_key_selector_is_called_once_for_each_record(tmp_path, mode, program):
+    """So that a key is in one subtask, whatever the selector gives the next time."""
+    log = tmp_path / "calls"
+    env = environment(3, None, execution__runtime_mode=mode)
+    script = [record(n, at=n) for n in range(500)]
+    records = env.from_source(
+        ScriptedSource({"a": script}), WatermarkStrategy.no_watermarks(), "script"
+    )
+    with keeping() as kept:
+        kept.add("seen", PROGRAMS[program](records.key_by(often(str(log)))))
+        env.execute()
+        seen = kept.values("seen")
+    sides = 2 if program == "connected" else 1
+    assert len(log.read_text()) == 500 * sides
+    assert len(seen) == 500 * sides
+    places, counts = {}, {}
+    for key, subtask, count in seen:
+        assert places.setdefault(key, subtask) == subtask
+        counts[key] = max(count, counts.get(key, 0))
+    assert sum(counts.values()) == 500 * sides
+    group = {key: subtask_of(key_group(key, 128), 3, 128) for key in places}
+    assert places == group
+
+
+class Fixed(KeySelector):
+    def get_key(self, value):
+        return Decimal(value % 5)
+
+
+@pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
+@pytest.mark.parametrize(
+    "select", [Fixed(), lambda n: Decimal(n % 5), lambda n: (n % 5, "x")], ids=str
+)
+def test_keys_that_travel_with_their_records_are_the_selectors(mode, select):
+    env = environment(2, None, execution__runtime_mode=mode)
+    records = env.from_collection(list(range(20)))
+    with keeping() as kept:
+        filtered = records.key_by(select).filter(lambda n: n != 3)
+        # The same records go on under another key.
+        kept.add("seen", filtered.key_by(lambda n: str(n // 10)).process(Seen()))
+        kept.add("first", records.key_by(select).process(Seen()))
+        kept.add("sums", records.key_by(select).reduce(lambda a, b: a + b))
+        env.execute()
+        get = select.get_key if isinstance(select, KeySelector) else select
+        assert {key for key, _, _ in kept.values("seen")} == {"0", "1"}
+        assert {key for key, _, _ in kept.values("first")} == {get(n) for n in range(20)}
+        assert max(kept.values("sums")) == 4 + 9 + 14 + 19
