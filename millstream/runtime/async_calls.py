@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function, RuntimeContext
 
 __all__ = ["AsyncFunctionHolder", "holder_of"]
+
+_log = logging.getLogger(__name__)
 
 # How long requests that were cancelled may take to end, in seconds.
 _PATIENCE = 5.0
@@ -49,8 +52,18 @@ class AsyncFunctionHolder(Function):
         if self._loop is None:
             return
         try:
-            _end_tasks(self._loop, self.on_close())
-            self._loop.run_until_complete(_called(self._function.close))
+            stuck = _end_tasks(self._loop, self.on_close())
+            closing = self._loop.create_task(_called(self._function.close))
+            if stuck:
+                # They do not let themselves be cancelled; a `close` that waits for them must not wait for ever.
+                _log.warning(
+                    "%d requests go on although they were cancelled: %s", len(stuck), stuck
+                )
+                self._loop.run_until_complete(asyncio.wait([closing], timeout=_PATIENCE))
+            else:
+                self._loop.run_until_complete(closing)
+            if closing.done():
+                closing.result()
         finally:
             self._end_loop()
 
@@ -58,8 +71,8 @@ class AsyncFunctionHolder(Function):
         loop, self._loop = self._loop, None
         assert loop is not None
         try:
-            # What the function itself left running.
-            _end_tasks(loop, list(asyncio.all_tasks(loop)))
+            # What the function itself left running. Those that were cancelled before have had their time.
+            _end_tasks(loop, [one for one in asyncio.all_tasks(loop) if not one.cancelling()])
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -89,7 +102,10 @@ async def _called(method: Callable[..., Any], *arguments: Any) -> None:
         await result
 
 
-def _end_tasks(loop: asyncio.AbstractEventLoop, tasks: list[asyncio.Task[Any]]) -> None:
+def _end_tasks(
+    loop: asyncio.AbstractEventLoop, tasks: list[asyncio.Task[Any]]
+) -> list[asyncio.Task[Any]]:
+    """Cancel tasks and wait for them; those that go on all the same."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -98,3 +114,4 @@ def _end_tasks(loop: asyncio.AbstractEventLoop, tasks: list[asyncio.Task[Any]]) 
             if task.done() and not task.cancelled():
                 # Looked at, so that nobody complains that it was not.
                 task.exception()
+    return [task for task in tasks if not task.done()]

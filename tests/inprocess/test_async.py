@@ -44,6 +44,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.graph.operators import CollectOp
+from millstream.runtime import async_calls
 from tests.support import collect, environment, keeping
 
 ordered, unordered = AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait
@@ -805,3 +806,30 @@ def test_a_restart_answers_each_record_once(wait, parallelism, epoch, tmp_path):
     asked = Counter(LOG[number])
     assert set(asked) == set(range(60))
     assert asked[33] == 2
+
+
+class Unending(AsyncFunction):
+    """Does not let itself be cancelled, and waits for its request when it is closed."""
+
+    async def async_invoke(self, value):
+        self.over = asyncio.get_running_loop().create_future()
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+    def timeout(self, value):
+        return [-value]
+
+    async def close(self):
+        await self.over
+
+
+def test_a_request_that_swallows_its_cancellation_does_not_hold_up_the_job(monkeypatch):
+    monkeypatch.setattr(async_calls, "_PATIENCE", 0.2)
+    stream = environment().from_collection([1])
+    started = time.monotonic()
+    result = collect(unordered(stream, Unending(), Time.milliseconds(100), 2))
+    assert result == [-1]
+    assert time.monotonic() - started < 20
