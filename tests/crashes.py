@@ -182,6 +182,13 @@ class ByEpoch(ByName):
         return TwoPhases(str(self.folder), _CommitByEpoch)
 
 
+class BySink(ByName):
+    """The same for several sinks of a job, which it tells apart by their uids."""
+
+    def sink(self) -> Sink:
+        return TwoPhases(str(self.folder), _CommitBySink)
+
+
 class TwoPhases(Sink):
     def __init__(self, folder: str, committer: Callable[[str], Committer]) -> None:
         self.folder = folder
@@ -196,7 +203,7 @@ class TwoPhases(Sink):
 
 class _Stage(SinkWriter):
     def __init__(self, folder, context):
-        self._name = f"{context.epoch}-{context.subtask}-{context.attempt}"
+        self._name = f"{context.epoch}-{context.subtask}-{context.attempt}-{context.sink}"
         self._folder = folder
         self._records = []
 
@@ -237,6 +244,13 @@ class _CommitByEpoch(_Commits):
             self.save(name, [self.staged(one) for one in committables])
 
 
+class _CommitBySink(_Commits):
+    def commit(self, epoch, committables):
+        name = f"{self.job_id}-{self.sink}-{epoch}"
+        if not (self._folder / "committed" / name).exists():
+            self.save(name, [self.staged(one) for one in committables])
+
+
 class FailsOnce(Sink):
     """Any sink, whose n-th commit fails before it has done anything, or after it has done all."""
 
@@ -262,7 +276,7 @@ class _FailsOnce(Committer):
         self._through(self._committer.commit_again, epoch, committables)
 
     def _through(self, commit, epoch, committables):
-        self._committer.job_id = self.job_id
+        self._committer.job_id, self._committer.sink = self.job_id, self.sink
         self._left -= 1
         if self._left == 0 and not self._after:
             raise ConnectionError("nothing done")

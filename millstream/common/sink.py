@@ -27,18 +27,26 @@ class DeliveryGuarantee(Enum):
 
 
 class WriterContext:
-    """Where and when a writer writes; together this names an attempt uniquely."""
+    """Where and when a writer writes; together this names an attempt uniquely. `sink` is the uid of the sink in the
+    program: one `Sink` may be the end of several streams."""
 
-    __slots__ = ("attempt", "epoch", "job_id", "parallelism", "subtask")
+    __slots__ = ("attempt", "epoch", "job_id", "parallelism", "sink", "subtask")
 
     def __init__(
-        self, subtask: int, parallelism: int, epoch: int, attempt: str, job_id: str = ""
+        self,
+        subtask: int,
+        parallelism: int,
+        epoch: int,
+        attempt: str,
+        job_id: str = "",
+        sink: str = "",
     ) -> None:
         self.subtask = subtask
         self.parallelism = parallelism
         self.epoch = epoch
         self.attempt = attempt
         self.job_id = job_id
+        self.sink = sink
 
 
 class SinkWriter(ABC):
@@ -66,18 +74,22 @@ class Committer(ABC):
     ...         self.lines = {}
     ...
     ...     def commit(self, epoch, committables):
-    ...         self.lines.setdefault((self.job_id, epoch), list(committables))
+    ...         self.lines.setdefault((self.job_id, self.sink, epoch), list(committables))
     >>> log = Log()
-    >>> log.job_id = "4f2a"
+    >>> log.job_id, log.sink = "4f2a", "orders"
     >>> log.commit(7, [b"a"])
     >>> log.commit_again(7, [b"a"])
     >>> log.lines
-    {('4f2a', 7): [b'a']}
+    {('4f2a', 'orders', 7): [b'a']}
     """
 
     job_id: str = ""
     """The job that has written the committables at hand, as its `WriterContext` said; set before each commit. After a
     start from a checkpoint by its path it is first the job that wrote the checkpoint."""
+
+    sink: str = ""
+    """The uid of the sink in the program, as its `WriterContext` said; set before each commit. It tells the ends
+    of several streams apart that share one `Sink`, or one outside system."""
 
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[bytes]) -> None:
@@ -103,4 +115,4 @@ class Sink(ABC):
 
     @abstractmethod
     def create_committer(self) -> Committer:
-        """The committer, one per job."""
+        """The committer, one per job and sink of its program."""

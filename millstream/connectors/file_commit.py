@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from millstream.common.sink import Committer
 from millstream.errors import SinkError
 from millstream.redaction import get_logger
 
-__all__ = ["FileCommitter", "Part", "hidden_name"]
+__all__ = ["FileCommitter", "Part", "hidden_name", "mark_of"]
 
 _log = get_logger("millstream.job")
 
@@ -39,6 +40,16 @@ def hidden_name(visible: str, mark: str, epoch: int, attempt: str, writer: str) 
     '.part-0-7.txt.inprogress.4f2a91c0.7.a1-77e0'
     """
     return f".{visible}.inprogress.{mark}.{epoch}.{attempt}-{writer}"
+
+
+def mark_of(mark: str, job_id: str, sink: str) -> str:
+    """What tells the hidden files of one job's sink from all others: a `FileSink` may be the end of several streams,
+    and of one job after the other.
+
+    >>> mark_of("4f2a91c0", "77e0", "orders")
+    '0fb73e24'
+    """
+    return hashlib.sha256(f"{mark} {job_id} {sink}".encode()).hexdigest()[:8]
 
 
 class Part(NamedTuple):
@@ -68,7 +79,7 @@ class Part(NamedTuple):
 
 
 class FileCommitter(Committer):
-    """Renames the files of a sink; `mark` is what tells its hidden files from another sink's.
+    """Renames the files of a sink; `mark` is what tells its hidden files from another `FileSink`'s.
 
     >>> FileCommitter("/data/out", "4f2a91c0").commit(0, [])
     """
@@ -125,13 +136,14 @@ class FileCommitter(Committer):
 
         Hidden files of a later epoch stay: its commit may still come, after a recovery.
         """
+        mark = mark_of(self._mark, self.job_id, self.sink)
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 for name in os.listdir(folder):
                     trailer = _TRAILER.search(name)
                     if (
                         trailer is not None
-                        and trailer["mark"] == self._mark
+                        and trailer["mark"] == mark
                         and int(trailer["epoch"]) <= self._last
                     ):
                         os.unlink(os.path.join(folder, name))

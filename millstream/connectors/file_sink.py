@@ -27,7 +27,7 @@ from millstream.connectors.bucket_assigner import (
     BucketAssigner,
     DateTimeBucketAssigner,
 )
-from millstream.connectors.file_commit import FileCommitter, Part, hidden_name
+from millstream.connectors.file_commit import FileCommitter, Part, hidden_name, mark_of
 from millstream.connectors.file_sink_policy import OutputFileConfig, RollingPolicy
 from millstream.connectors.paths import local_path
 from millstream.errors import InvalidArgument, NotSupportedYet, SinkError
@@ -176,7 +176,8 @@ class _FileWriter(SinkWriter):
         number = f"-{earlier}" if earlier else ""
         stem = f"{config.part_prefix}-{context.subtask}-{context.epoch}{number}"
         visible = f"{stem}{config.part_suffix}"
-        hidden = hidden_name(visible, self._sink.mark, context.epoch, context.attempt, self._mark)
+        mark = mark_of(self._sink.mark, context.job_id, context.sink)
+        hidden = hidden_name(visible, mark, context.epoch, context.attempt, self._mark)
         part = Part(bucket, hidden, visible, self._sink.path)
         folder = os.path.join(self._sink.path, bucket)
         path = os.path.join(folder, hidden)

@@ -81,7 +81,7 @@ class JobOutputs:
                 reached("between commits")
             made = committables.get(uid, [])
             if made or not again:
-                committer.job_id = job_id
+                committer.job_id, committer.sink = job_id, uid
                 call = committer.commit_again if again else committer.commit
                 self._commit(name, call, epoch, made)
 

@@ -487,10 +487,9 @@ class LevelTask:
         for writer in chain.writers.values():
             writer.discard()
         chain = self._open_state(vertex, chain)
-        context = WriterContext(
-            self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
-        )
+        place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
         for node_id, hook in chain.sink_hooks.items():
+            context = WriterContext(*place, sink=chain.nodes[node_id].uid)
             try:
                 hook.begin(context)
             except Exception as error:

@@ -18,6 +18,7 @@ from millstream.checkpoint.manifest import read_manifest
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.storage import LocalStorage
 from millstream.common.sink import SinkWriter
+from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import JobError, JobLocked, MillstreamError, StateMismatch, StateNotFound
 from millstream.graph.operators import CollectOp
 from tests.crashes import (
@@ -26,6 +27,7 @@ from tests.crashes import (
     EPOCH,
     ByEpoch,
     ByName,
+    BySink,
     FailsOnce,
     Files,
     Numbers,
@@ -378,4 +380,46 @@ def test_a_job_that_starts_from_its_own_folder_by_path_keeps_the_files_it_needs(
     assert begin.files() == there.files() != set()
     assert begin.claims == ""
     run(tmp_path, outlet.sink(), parallelism=3)
+    assert outlet.read() == EACH_ONCE
+
+
+def test_one_file_sink_for_two_streams_keeps_what_each_of_them_has_to_commit(tmp_path):
+    """The job fails when one of them has committed an epoch and the other has not; what ends the job sweeps nothing
+    that is still to be committed."""
+    files, other = Files(tmp_path), ByName(tmp_path)
+
+    def execute(at):
+        env = environment(tmp_path, restart__strategy_type="none")
+        numbers = env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers").uid("n")
+        sink = files.sink()
+        numbers.filter(lambda n: n % 2 == 0).sink_to(sink).uid("even")
+        numbers.sink_to(FailsOnce(other.sink(), at=at, after=False)).uid("other")
+        numbers.filter(lambda n: n % 2 == 1).sink_to(sink).uid("odd")
+        env.execute("job")
+
+    with pytest.raises(JobError, match="nothing done"):
+        execute(at=2)
+    execute(at=0)
+    assert files.read() == other.read() == EACH_ONCE
+
+
+def test_one_file_sink_for_two_jobs_keeps_what_each_of_them_has_to_commit(tmp_path):
+    files = Files(tmp_path)
+    sink = files.sink()
+    with dying_at("after manifest", 2), pytest.raises(JobError, match="Died"):
+        run(tmp_path, sink)
+    run(tmp_path, sink, name="another job")
+    run(tmp_path, sink)
+    assert files.read() == EACH_ONCE + EACH_ONCE
+
+
+def test_a_committer_is_told_which_sink_it_commits_for(tmp_path):
+    """Two sinks of one program that keep one list of what they have committed."""
+    outlet = BySink(tmp_path)
+    env = environment(tmp_path)
+    numbers = env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers")
+    sink = outlet.sink()
+    numbers.filter(lambda n: n % 2 == 0).sink_to(sink).uid("even")
+    numbers.filter(lambda n: n % 2 == 1).sink_to(sink).uid("odd")
+    env.execute("job")
     assert outlet.read() == EACH_ONCE
