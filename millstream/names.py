@@ -72,7 +72,9 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not fullname.startswith("millstream."):
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
+        # Not `path`: tools that import a file look for it in folders of their own.
+        parent = sys.modules.get(fullname.rpartition(".")[0])
+        spec = PathFinder.find_spec(fullname, parent.__path__ if parent else path, target)
         if spec is None:
             served = import_module("millstream.pyflink.served")
             return ModuleSpec(fullname, _AbsentLoader()) if served.module(fullname) else None

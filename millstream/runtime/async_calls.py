@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from millstream.common.async_functions import AsyncFunction
 from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function, RuntimeContext
+from millstream.redaction import get_logger
 
 __all__ = ["AsyncFunctionHolder", "holder_of"]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # How long requests that were cancelled may take to end, in seconds.
 _PATIENCE = 5.0

@@ -266,7 +266,7 @@ def execute(source, program, parallelism, epoch, crash, folder, strategy, result
     stream = env.from_source(source, times, "both").uid("source")
     if crash is not None:
         stream = stream.map(timed.FailsOnce(crash)).uid("crash")
-    stream = timed.windowed(stream, program.stage).uid("stage")
+    stream = timed.windowed(stream, program.stage, timed.PLAIN).uid("stage")
     stream.process(timed.Stamp())._sink("results", CollectOp(results.extend))
     env.execute("job")
 

@@ -512,6 +512,7 @@ def test_batch_mode_has_no_loops():
 
 def test_a_record_that_cannot_be_written():
     env = environment()
+    env.get_config().enable_object_reuse()  # or its copy would fail first
     loop = env.from_collection([1]).iterate()
     steps = loop.map(lambda n: threading.Lock())
     loop.close_with(steps)

@@ -359,6 +359,7 @@ class Style:
     mutable: bool
 
 
+PLAIN = Style("text", "object", mutable=False)
 STYLES = st.builds(
     Style,
     st.just("text") | st.sampled_from(list(KEYS)),
