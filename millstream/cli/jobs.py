@@ -110,10 +110,17 @@ def find_job(directory: str, wanted: str) -> FoundJob:
     ]
     if len(matching) == 1:
         return matching[0]
-    msg = f"there is no job {wanted!r}" if not matching else f"{wanted!r} stands for several jobs"
-    raise StateNotFound(
-        msg, folder=directory, found=", ".join(job.name for job in jobs) or "no jobs"
+    found = ", ".join(job.name for job in jobs) or "no jobs"
+    if matching:
+        hint = "give more digits of its id: millstream list shows them"
+        raise StateNotFound(
+            f"{wanted!r} stands for several jobs", folder=directory, found=found, hint=hint
+        )
+    hint = (
+        "millstream list shows the jobs in a folder; one that has ended in order, by stop too, has "
+        "left it, and goes on from its savepoint: millstream run -s"
     )
+    raise StateNotFound(f"there is no job {wanted!r}", folder=directory, found=found, hint=hint)
 
 
 def ask(

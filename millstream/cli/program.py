@@ -110,7 +110,6 @@ def _not_yet(ctx: click.Context, option: click.Parameter, value: Any) -> None:
         return
     advice = {
         "detached": "leave it out: the command waits until the job ends",
-        "requirements": "install the packages first: pip install -r FILE",
     }
     flag = "/".join(option.opts)
     problem = NotSupportedYet(f"{flag} is not supported yet", hint=advice[option.name or ""])
@@ -130,7 +129,13 @@ def program_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("-pyfs", "--pyFiles", "files", multiple=True, metavar="PATHS",
                      help="Folders, .py and .zip files to import from, separated by commas."),
         click.option("-pyreq", "--pyRequirements", "requirements", metavar="FILE",
-                     callback=_not_yet, expose_value=False, help="Not supported yet."),
+                     help="Packages that functions import, installed by pip where they run; FILE#FOLDER takes "
+                     "them from a folder of packages (python.requirements)."),
+        click.option("-pyarch", "--pyArchives", "archives", multiple=True, metavar="FILES",
+                     help="Archives that are unpacked where functions run, separated by commas; FILE#NAME names "
+                     "the folder (python.archives)."),
+        click.option("-pyexec", "--pyExecutable", "executable", metavar="PATH",
+                     help="The Python that runs functions (python.executable)."),
         click.option("--pyflink", is_flag=True,
                      help="The program imports pyflink; serve those imports."),
         click.option("--traceback", "traceback_wanted", is_flag=True,
@@ -175,6 +180,9 @@ def parse_program(
     module: str | None,
     files: Sequence[str],
     words: Sequence[str],
+    requirements: str | None = None,
+    archives: Sequence[str] = (),
+    executable: str | None = None,
     pyflink: bool = False,
 ) -> Program:
     """The program that the options describe, or a usage error.
@@ -192,6 +200,9 @@ def parse_program(
         if not arguments:
             raise click.UsageError("no program: give a script (job.py), -py FILE or -pym MODULE")
         script = arguments.pop(0)
+    if script and Path(script).is_dir():
+        hint = "did a pattern of the shell, as in savepoint-*, stand for several paths?"
+        raise click.UsageError(f"this is a folder and no program: {script}; {hint}")
     if script and not Path(script).is_file():
         raise click.UsageError(f"no such program: {script}")
     paths = tuple(path for group in files for path in group.split(",") if path)
@@ -203,6 +214,12 @@ def parse_program(
         overrides["parallelism.default"] = str(parallelism)
     if paths:
         overrides["python.files"] = ",".join(str(Path(path).resolve()) for path in paths)
+    named = {
+        "python.requirements": requirements,
+        "python.archives": ",".join(archives),
+        "python.executable": executable,
+    }
+    overrides.update({key: value for key, value in named.items() if value})
     return Program(script, module, tuple(arguments), paths, overrides, pyflink)
 
 

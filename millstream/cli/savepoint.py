@@ -50,7 +50,8 @@ def show(path: str, as_json: bool) -> None:
                 f"  {state['name']}: {state['kind']} state{kind}, {state.get('type') or 'pickled'}"
             )
         if operator["splits"]:
-            echo(f"  {operator['splits']} splits read")
+            count = operator["splits"]
+            echo(f"  {count} split{'s' if count != 1 else ''} read")
         if operator["fed_back"]:
             echo(f"  {operator['fed_back']} records fed back, to be read")
 

@@ -344,7 +344,9 @@ def _run_pip(command: list[str], requirements: str) -> None:
             python=sys.executable,
             exit_code=done.returncode,
             pip_says="\n".join(last) or "nothing",
-            hint="try the same with pip on that machine; where there is no network, give "
+            hint="put them into the folder of packages, for the workers' Python: pip download -d FOLDER -r FILE"
+            if "--no-index" in command
+            else "try the same with pip on that machine; where there is no network, give "
             "set_python_requirements a folder of packages (pip download -d FOLDER -r FILE)",
         )
 

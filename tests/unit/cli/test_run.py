@@ -87,11 +87,23 @@ def test_a_module_runs_with_pym_and_pyfs(job: Path, tmp_path: Path) -> None:
     assert found["overrides"] == {"python.files": f"{job.parent},{helper}"}
 
 
+def test_what_functions_need_is_named_by_the_flags_of_flink(job: Path) -> None:
+    flags = ["-pyreq", "r.txt#packages", "-pyarch", "a.zip,b.zip#b", "-pyexec", "a.zip/bin/python"]
+    result = run(*flags, str(job))
+    assert result.exit_code == 0, result.output
+    assert seen(job)["overrides"] == {
+        "python.requirements": "r.txt#packages",
+        "python.archives": "a.zip,b.zip#b",
+        "python.executable": "a.zip/bin/python",
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "no program"),
         (["gone.py"], "no such program: gone.py"),
+        (["-s", "savepoint-1", "/", "job.py"], "this is a folder and no program: /"),
         (["-py", "a.py", "-pym", "a"], "give one of them"),
         (["-p", "0", "job.py"], "0 is not in the range"),
         (["-p"], "requires an argument"),
@@ -105,9 +117,9 @@ def test_wrong_usage_is_exit_2(overrides: FakeOverrides, words: list[str], messa
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("flag", ["-d", "--detached", "-pyreq=r.txt"])
+@pytest.mark.parametrize("flag", ["-d", "--detached"])
 def test_flags_without_effect_yet_are_refused(job: Path, flag: str) -> None:
-    result = run(*flag.split("="), str(job))
+    result = run(flag, str(job))
     assert result.exit_code == 1
     assert "[NOT_SUPPORTED_YET]" in result.stderr
     assert "what to do:" in result.stderr
