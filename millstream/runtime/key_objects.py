@@ -203,7 +203,7 @@ def _classes_of_program() -> dict[str, Any]:
 
 def _distrusted(name: str) -> KeyClassNotFound:
     why = "it belongs to a program, whose classes are not used unasked"
-    return _unknown(name, why, "pass allow_pickle=True if you trust whoever wrote the savepoint")
+    return _unknown(name, why, "pass trusted=True if you trust whoever wrote the savepoint")
 
 
 def _unknown(name: str, why: str, hint: str | None = None) -> KeyClassNotFound:

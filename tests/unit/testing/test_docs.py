@@ -1,13 +1,16 @@
-"""The examples of docs/testing.md are true."""
+"""The examples of docs/testing.md and docs/connectors.md are true."""
 
 import doctest
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_examples():
+@pytest.mark.parametrize(("page", "at_least"), [("testing.md", 16), ("connectors.md", 13)])
+def test_examples(page, at_least):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    failed, attempted = doctest.testfile(str(PAGE), module_relative=False, optionflags=flags)
-    assert attempted > 15
+    failed, attempted = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=flags)
+    assert attempted >= at_least
     assert failed == 0
