@@ -83,9 +83,23 @@ __all__ = [
     "UserFunctionError",
     "decode",
     "encode",
+    "told",
 ]
 
 _BY_CODE: dict[str, type[MillstreamError]] = {}
+
+
+def told(error: BaseException) -> str:
+    """The kind of an exception and what it says, if it says anything. An exception's own text may fail as well.
+
+    >>> told(ValueError("no number")), told(StopIteration())
+    ('ValueError: no number', 'StopIteration')
+    """
+    try:
+        text = str(error)
+    except Exception as failed:
+        text = f"<its text failed: {type(failed).__name__}>"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class MillstreamError(Exception):

@@ -20,6 +20,8 @@ from millstream.errors import InvalidArgument
 
 __all__ = ["DeadLetter", "ErrorPolicy"]
 
+_KINDS = ("fail", "skip", "dead_letter")
+
 
 class DeadLetter(NamedTuple):
     """A record that could not be processed.
@@ -51,10 +53,16 @@ class ErrorPolicy:
     max_share: float | None = None
 
     def __post_init__(self) -> None:
+        if self.kind not in _KINDS or (self.kind == "dead_letter") != (self.tag is not None):
+            msg = "there is no such error policy"
+            hint = "ErrorPolicy.fail(), .skip() or .dead_letter(tag)"
+            raise InvalidArgument(msg, got=f"{self.kind!r}, tag {self.tag!r}", hint=hint)
         share = self.max_share
-        if share is not None and (isinstance(share, bool) or not 0 <= share <= 1):
+        if share is None:
+            return
+        if isinstance(share, bool) or not (isinstance(share, (int, float)) and 0 <= share <= 1):
             msg = "max_share is the share of bad records that is borne, from 0 to 1"
-            raise InvalidArgument(msg, got=share)
+            raise InvalidArgument(msg, got=repr(share))
 
     @staticmethod
     def fail() -> ErrorPolicy:

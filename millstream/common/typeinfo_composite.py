@@ -329,7 +329,10 @@ class PrimitiveArrayTypeInfo(_ElementsTypeInfo):
             return super().convert(value)
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        return bytes(element & 0xFF for element in super().convert(value))
+        elements = super().convert(value)
+        if None in elements:
+            raise misfit(value, repr(self), found="None")
+        return bytes(element & 0xFF for element in elements)
 
     def check_expression(self, var: str) -> str | None:
         """See `TypeInformation.check_expression`.

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from millstream.common.source import SourceReader, SplitEnumerator
-from millstream.errors import MillstreamError, SourceError
+from millstream.errors import MillstreamError, SourceError, told
 from millstream.redaction import get_logger
 
 __all__ = ["BufferedEnumerator", "DriverOnlyReader", "Stopped"]
@@ -69,7 +69,7 @@ class BufferedEnumerator(SplitEnumerator):
 
     def failure(self, error: Exception) -> MillstreamError:
         """The error that the job fails with when `run` raises."""
-        return SourceError(f"the source failed: {type(error).__name__}: {error}")
+        return SourceError(f"the source failed: {told(error)}")
 
     def emit(self, record: Any) -> None:
         """Hand over one record; waits while the buffer is full."""

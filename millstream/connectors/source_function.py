@@ -17,7 +17,7 @@ from millstream.common.source import (
     Watermark,
 )
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
-from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError
+from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError, told
 from millstream.redaction import get_logger
 from millstream.runtime.copying import own
 
@@ -102,7 +102,7 @@ class _FunctionThread(BufferedEnumerator):
         frames = [frame for frame in own if not frame.filename.endswith("connectors/buffered.py")]
         text = traceback.format_list(frames) + traceback.format_exception_only(error)
         return SourceError(
-            f"the source function '{self._name}' raised {type(error).__name__}: {error}",
+            f"the source function '{self._name}' raised {told(error)}",
             traceback="".join(text),
         )
 

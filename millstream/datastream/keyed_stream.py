@@ -19,7 +19,7 @@ from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.program import as_function, as_key, not_on_keyed
-from millstream.errors import KeySelectorError
+from millstream.errors import KeySelectorError, told
 from millstream.graph import operators as ops
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Partitioning, Strategy
@@ -336,7 +336,7 @@ def read_key(key: Key, value: Any) -> Any:
     try:
         found = _find_key(key, value)
     except Exception as error:
-        msg = f"the key selector raised {type(error).__name__}: {error}"
+        msg = f"the key selector raised {told(error)}"
         hint = "the selector must give a key for every record; filter out those without one"
         raise KeySelectorError(msg, hint=hint) from error
     return found if key.key_type is None else key.key_type.convert(found)

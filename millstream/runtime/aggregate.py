@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import Function
 from millstream.common.types import Row
-from millstream.errors import TypeMismatchError
+from millstream.errors import TypeMismatchError, told
 from millstream.graph.operators import Key, ReduceOp, RollingOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import NO_TIME
@@ -168,7 +168,7 @@ def misfit(
     return TypeMismatchError(
         f"{call} cannot combine the record with the value so far",
         operator=name,
-        cause=f"{type(error).__name__}: {error}",
+        cause=told(error),
         hint=f"make field {op.field!r} of the same type in every record of a key",
     )
 

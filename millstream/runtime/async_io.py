@@ -23,14 +23,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from millstream.common.async_functions import AsyncFunction
-from millstream.errors import MillstreamError, UserFunctionError
+from millstream.errors import MillstreamError, UserFunctionError, told
 from millstream.graph.operators import AsyncOp, WindowOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.graph.time import uses_timers
 from millstream.runtime.async_calls import AsyncFunctionHolder, holder_of
 from millstream.runtime.chain_time import in_operator
 from millstream.runtime.clock import NO_TIME
-from millstream.runtime.failure import told, user_line, user_traceback
+from millstream.runtime.failure import user_line, user_traceback
 from millstream.runtime.poison import BadRecords, Cursor
 from millstream.runtime.text import shorten
 from millstream.runtime.windowing import EmitResults, Outlet

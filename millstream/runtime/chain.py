@@ -426,30 +426,26 @@ class ChainBuilder:
         return _Expanding(self, header)
 
     def emit(
-        self, node: StreamNode, variable: str, tag: str | None = None, *, own: bool = False
+        self,
+        node: StreamNode,
+        variable: str,
+        tag: str | None = None,
+        *,
+        own: bool = False,
+        fits: bool = False,
     ) -> None:
-        """Hand a node's output on to everything that reads it; `own` says that nobody else knows it."""
+        """Hand a node's output on to everything that reads it; `own` says that nobody else knows it, `fits` that it has
+        been made to fit its declared type."""
         from millstream.runtime.compile import compile_operator
 
         code = self.code
         if self._captured is not None and self._captured[0] == node.id:
+            # What does not fit is the record's own failure too.
+            self._fit(node, variable, tag, fits=fits)
             self._own_output(node, variable, tag, own=own)
             code.line(f"{self._captured[1]}.append(({tag!r}, {variable}))")
             return
-        # A filter's records have been checked where they came from.
-        declared = node.output_type if tag is None else self._tag_types.get((node.id, tag))
-        if declared is not None and (tag is not None or type(node.operator) is not FilterOp):
-            check = declared.check_expression(variable)
-            if check is not None:
-                self.at(node, variable, "type")
-                convert = code.bind(declared.convert, "convert")
-                if check == "False":
-                    code.line(f"{variable} = {convert}({variable})")
-                else:
-                    with code.block(f"if not ({check}):"):
-                        code.line(f"{variable} = {convert}({variable})")
-            if is_fixed_type(declared) and variable != "value":
-                self._fixed.add(variable)
+        self._fit(node, variable, tag, fits=fits)
         self._own_output(node, variable, tag, own=own)
         children = self._children.get((node.id, tag), [])
         edges = self._edges.get((node.id, tag), [])
@@ -482,6 +478,24 @@ class ChainBuilder:
                     emit_exchange(self, node, edge, writer, "value", self._expanding > 0)
             else:
                 emit_exchange(self, node, edge, writer, variable, self._expanding > 0)
+
+    def _fit(self, node: StreamNode, variable: str, tag: str | None, *, fits: bool) -> None:
+        """Lines that make a record fit its declared type."""
+        code = self.code
+        # A filter's records have been checked where they came from.
+        declared = node.output_type if tag is None else self._tag_types.get((node.id, tag))
+        if declared is not None and (tag is not None or type(node.operator) is not FilterOp):
+            check = declared.check_expression(variable)
+            if check is not None and not fits:
+                self.at(node, variable, "type")
+                convert = code.bind(declared.convert, "convert")
+                if check == "False":
+                    code.line(f"{variable} = {convert}({variable})")
+                else:
+                    with code.block(f"if not ({check}):"):
+                        code.line(f"{variable} = {convert}({variable})")
+            if is_fixed_type(declared) and variable != "value":
+                self._fixed.add(variable)
 
     def _own_output(self, node: StreamNode, variable: str, tag: str | None, *, own: bool) -> None:
         """Lines that make a record one that only its readers know."""

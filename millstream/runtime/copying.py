@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.common.types import Row, make_row
-from millstream.errors import RecordNotSerializable
+from millstream.errors import RecordNotSerializable, told
 from millstream.runtime.codec import dumps
 from millstream.runtime.state import ATOMIC
 from millstream.runtime.text import shorten
@@ -113,7 +113,7 @@ def _through_pickle(value: Any) -> Any:
             "a record cannot be copied, and so cannot be kept as it was when it was emitted",
             type=f"{kind.__module__}.{kind.__qualname__}",
             value=shorten(value),
-            cause=f"{type(error).__name__}: {error}",
+            cause=told(error),
             hint="emit plain values (tuples, strings, numbers, Rows, dataclasses); keep connections, locks and open "
             "files in the function and create them in open(); or hand records on within a chain as they are, by "
             "env.get_config().enable_object_reuse()",

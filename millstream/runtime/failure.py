@@ -21,6 +21,7 @@ from millstream.errors import (
     SinkError,
     SourceError,
     UserFunctionError,
+    told,
 )
 from millstream.graph.operators import (
     FeedbackOp,
@@ -45,7 +46,6 @@ __all__ = [
     "explain_call",
     "explain_decoding",
     "explain_source",
-    "told",
     "user_line",
     "user_traceback",
 ]
@@ -132,7 +132,7 @@ def explain_decoding(error: Exception, node: StreamNode) -> MillstreamError:
         f"records sent to '{node.name}' cannot be read back",
         operator=node.name,
         declared_at=node.declared_at,
-        cause=f"{type(error).__name__}: {error}",
+        cause=told(error),
         hint="make sure that the records' class can be pickled and unpickled",
     )
 
@@ -280,9 +280,3 @@ def user_traceback(error: BaseException, below: TracebackType | None) -> str | N
         return None
     lines = traceback.format_list(frames)
     return shown("".join(lines) + "".join(traceback.format_exception_only(error)))
-
-
-def told(error: BaseException) -> str:
-    """The kind of an exception and what it says, if it says anything."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -17,7 +17,7 @@ from millstream.common.dependencies import Declared
 from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.errors import FunctionNotSerializable, UnsupportedOperation
+from millstream.errors import FunctionNotSerializable, UnsupportedOperation, told
 from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
 from millstream.graph.operators import (
@@ -489,7 +489,7 @@ def _check_ships(what: str, operator: str, line: Any, part: Any, original: Excep
             f"{what} cannot be sent to the workers",
             operator=operator,
             declared_at=line,
-            cause=f"{type(error).__name__}: {error}",
+            cause=told(error),
             hint="create connections, locks and open files in open(), "
             "not in __init__ or at module level",
         ) from original

@@ -15,7 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from millstream.common.types import Row, RowKind, make_row
-from millstream.errors import KeySelectorError
+from millstream.errors import KeySelectorError, told
 from millstream.runtime.codec import plain
 from millstream.runtime.key_objects import KNOWN, make, named, value_of
 from millstream.runtime.text import shorten
@@ -147,7 +147,7 @@ def _canonical_bytes(key: Any) -> bytes:
         raise KeySelectorError(
             msg,
             key=shorten(key),
-            cause=f"{type(error).__name__}: {error}",
+            cause=told(error),
             hint="use plain values as keys: text, numbers, tuples, Rows, dataclasses",
         ) from error
 

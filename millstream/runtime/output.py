@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millstream.errors import RecordNotSerializable
+from millstream.errors import RecordNotSerializable, told
 from millstream.runtime.codec import Mark, dumps, encode
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.text import shorten
@@ -188,6 +188,4 @@ class EdgeWriter:
                     "connections, locks and open files in the function and create them in open()",
                 )
         msg = f"a buffer of '{self.operator}' cannot be serialized"
-        return RecordNotSerializable(
-            msg, operator=self.operator, cause=f"{type(error).__name__}: {error}"
-        )
+        return RecordNotSerializable(msg, operator=self.operator, cause=told(error))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.common.sink import Committer, DeliveryGuarantee
-from millstream.errors import MillstreamError, SinkError
+from millstream.errors import MillstreamError, SinkError, told
 from millstream.graph.operators import CollectOp, PrintOp, SinkOp
 from millstream.graph.plan_json import guarantee_of
 from millstream.redaction import get_logger
@@ -94,9 +94,7 @@ class JobOutputs:
         except MillstreamError:
             raise
         except Exception as error:
-            msg = (
-                f"the sink '{name}' could not commit epoch {epoch}: {type(error).__name__}: {error}"
-            )
+            msg = f"the sink '{name}' could not commit epoch {epoch}: {told(error)}"
             raise SinkError(msg, operator=name, epoch=epoch) from error
 
     def close(self) -> None:

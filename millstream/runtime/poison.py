@@ -28,11 +28,16 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.common.error_policy import DeadLetter, ErrorPolicy
 from millstream.errors import (
+    InvalidArgument,
     JobError,
     KeySelectorError,
     MillstreamError,
+    MissingTimestamp,
+    RecordNotSerializable,
+    StateNotSerializable,
     TypeMismatchError,
     UserFunctionError,
+    told,
 )
 from millstream.graph.operators import AsyncOp
 from millstream.graph.stream_graph import StreamNode
@@ -45,7 +50,15 @@ if TYPE_CHECKING:
 __all__ = ["BadRecords", "Cursor", "check_share", "compile_guarded"]
 
 # Errors of ours that are about the record at hand.
-_OF_THE_RECORD = (UserFunctionError, KeySelectorError, TypeMismatchError)
+_OF_THE_RECORD = (
+    UserFunctionError,
+    KeySelectorError,
+    TypeMismatchError,
+    RecordNotSerializable,
+    StateNotSerializable,
+    MissingTimestamp,
+    InvalidArgument,
+)
 # The share is that of so many records at least: of the first ten, one bad one says nothing.
 _ENOUGH = 100
 
@@ -102,7 +115,7 @@ class BadRecords:
             self._cursor.position,
             shorten(record),
             _pickled(record),
-            f"{type(error).__name__}: {error}",
+            told(error),
             "".join(traceback.format_exception(error)),
         )
 
@@ -135,7 +148,7 @@ def compile_guarded(
     code.line(f"{bad}.seen += 1")
     code.line(f"{results} = []")
     # The letter has the record as it came, whatever the function has done to it.
-    came = b.copied(node, v)
+    came = v if policy.tag is None else b.copied(node, v)
     code.line(f"{journal}.begin()")
     with code.block("try:"), b.capturing(node, results):
         compile_own()
@@ -151,10 +164,10 @@ def compile_guarded(
         code.line(f"{journal}.end()")
         with b.each(f"for {tag}, {out} in {results}:"):
             with code.block(f"if {tag} is None:"):
-                b.emit(node, out, own=True)
+                b.emit(node, out, own=True, fits=True)
             for name in b.tags_of(node):
                 with code.block(f"elif {tag} == {name!r}:"):
-                    b.emit(node, out, name, own=True)
+                    b.emit(node, out, name, own=True, fits=True)
 
 
 def check_share(name: str, policy: ErrorPolicy | None, bad: int, seen: int) -> None:

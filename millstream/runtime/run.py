@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
-from millstream.errors import JobCancelled, JobError
+from millstream.errors import JobCancelled, JobError, told
 from millstream.redaction import get_logger
 from millstream.runtime.epochs import EpochDriver
 from millstream.runtime.job import Job, JobSpec
@@ -245,7 +245,7 @@ def _cause(error: BaseException, failure: BaseException) -> BaseException | None
 
 def _exit_of(error: BaseException) -> JobError:
     """A function of the job called `exit`: that is the job's failure, not the client's end."""
-    msg = f"the job was ended by {type(error).__name__}: {error}"
+    msg = f"the job was ended by {told(error)}"
     failure = JobError(msg, hint="raise an exception instead of calling exit() in a function")
     failure.__cause__ = error
     return failure

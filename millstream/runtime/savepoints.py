@@ -21,7 +21,7 @@ from millstream.checkpoint.manifest import Feedback, Manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.checkpoint.storage import Storage
 from millstream.common.completable_future import CompletableFuture
-from millstream.errors import InvalidArgument, JobError, MillstreamError
+from millstream.errors import InvalidArgument, JobError, MillstreamError, told
 from millstream.redaction import get_logger
 from millstream.runtime.failpoints import reached
 from millstream.runtime.job_folder import INTENT, JobFolder
@@ -170,9 +170,7 @@ class SavepointRequests:
             failure = (
                 error
                 if isinstance(error, MillstreamError)
-                else JobError(
-                    f"the savepoint failed: {type(error).__name__}: {error}", folder=request.path
-                )
+                else JobError(f"the savepoint failed: {told(error)}", folder=request.path)
             )
             request.future.set_exception(failure)
         finally:

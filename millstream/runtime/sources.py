@@ -18,7 +18,7 @@ from typing import Any
 from millstream.checkpoint.manifest import SplitTimes
 from millstream.common.source import Source, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.errors import MillstreamError, SourceError
+from millstream.errors import MillstreamError, SourceError, told
 from millstream.runtime.control import SplitProgress
 from millstream.runtime.failure import user_line
 from millstream.runtime.split_times import SplitClocks
@@ -313,6 +313,6 @@ class _naming:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or isinstance(error, MillstreamError) or not isinstance(error, Exception):
             return
-        msg = f"the source '{self._spec.name}' failed: {type(error).__name__}: {error}"
+        msg = f"the source '{self._spec.name}' failed: {told(error)}"
         line = user_line(error.__traceback__)
         raise SourceError(msg, source=self._spec.name, split=self._split, line=line) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.common.typeinfo import TupleTypeInfo
-from millstream.errors import MillstreamError, StateNotSerializable, TypeMismatchError
+from millstream.errors import MillstreamError, StateNotSerializable, TypeMismatchError, told
 from millstream.runtime.codec import dumps
 from millstream.runtime.state import ATOMIC, isolate
 from millstream.runtime.state_codec import ValueCodec
@@ -99,7 +99,7 @@ def not_serializable(
         state=state,
         key=None if key is None else shorten(key),
         value=shorten(value),
-        cause=f"{type(error).__name__}: {error}",
+        cause=told(error),
         hint="keep plain values, and make connections, locks and open files in open()",
     )
 

@@ -17,7 +17,7 @@ from millstream.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
-from millstream.errors import InvalidArgument, UserFunctionError
+from millstream.errors import InvalidArgument, UserFunctionError, told
 from millstream.redaction import get_logger
 from millstream.runtime import clock
 from millstream.runtime.clock import MAX_TIME, NO_TIME
@@ -168,7 +168,7 @@ class WatermarkStage(WatermarkOutput):
                 raise UserFunctionError(
                     msg,
                     operator=self._name,
-                    cause=f"{type(error).__name__}: {error}",
+                    cause=told(error),
                     hint="keep plain values in the generator: it is part of every checkpoint",
                 ) from error
         return GeneratorState(self.max, self.emitted, self.idle, generator)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from millstream.errors import JobError, MillstreamError, encode
+from millstream.errors import JobError, MillstreamError, encode, told
 from millstream.runtime import failpoints
 from millstream.runtime.batch import task_for
 from millstream.runtime.codec import decode
@@ -91,7 +91,7 @@ def _guarded(batches: Callable[[], Batches]) -> Batches:
     except MillstreamError as error:
         raise RuntimeError(f"{error}\n{encode(error)}") from error.__cause__
     except Exception as error:
-        wrapped = JobError(f"a task failed: {type(error).__name__}: {error}")
+        wrapped = JobError(f"a task failed: {told(error)}")
         raise RuntimeError(f"{error}\n{encode(wrapped)}") from error
 
 

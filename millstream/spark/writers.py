@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millstream.errors import SinkError
+from millstream.errors import SinkError, told
 from millstream.graph.operators import CollectOp
 from millstream.runtime.job import Job
 from millstream.runtime.outputs import EpochRow
@@ -59,7 +59,7 @@ class SparkWriters:
                 try:
                     operator.consumer(as_frame(kept, node, operator.schema), epoch)
                 except Exception as error:
-                    msg = f"the Spark writer of '{name}' failed: {type(error).__name__}: {error}"
+                    msg = f"the Spark writer of '{name}' failed: {told(error)}"
                     raise SinkError(msg, operator=name, epoch=epoch) from error
             return collected
         finally:

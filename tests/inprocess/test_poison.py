@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
 
+from millstream.common import Types
 from millstream.common.configuration import Configuration
 from millstream.common.error_policy import ErrorPolicy
 from millstream.datastream import KeyedProcessFunction, OutputTag, StreamExecutionEnvironment
+from millstream.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
 from millstream.errors import InvalidArgument, JobError, UserFunctionError
 
 BAD = OutputTag("bad")
@@ -143,3 +150,90 @@ def test_a_timer_that_fails_says_that_a_policy_is_about_records():
         list(stream.name("late").on_error("skip").execute_and_collect())
     assert "late" in str(caught.value)
     assert "a policy is about records" in str(caught.value)
+
+
+class _Refused(KeyedProcessFunction):
+    """Does with 2 what is refused, after it has changed its state."""
+
+    def __init__(self, bad):
+        self._bad = bad
+
+    def open(self, ctx):
+        self.count = ctx.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.any = ctx.get_state(ValueStateDescriptor("any"))
+        self.list = ctx.get_list_state(ListStateDescriptor("list"))
+        self.map = ctx.get_map_state(MapStateDescriptor("map"))
+
+    def process_element(self, value, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield value, self.count.value()
+        if value == 2:
+            yield self._bad(self, ctx)
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "lmdb"])
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (lambda f, ctx: f.count.update("two"), "TYPE_MISMATCH"),
+        (lambda f, ctx: f.any.update(threading.Lock()), "STATE_NOT_SERIALIZABLE"),
+        (lambda f, ctx: f.list.add(threading.Lock()), "STATE_NOT_SERIALIZABLE"),
+        (lambda f, ctx: f.map.put(threading.Lock(), 1), "STATE_NOT_SERIALIZABLE"),
+        (lambda f, ctx: f.list.add(None), "INVALID_ARGUMENT"),
+        (lambda f, ctx: ctx.timer_service().register_event_time_timer("2"), "INVALID_ARGUMENT"),
+        (lambda f, ctx: threading.Lock(), "RECORD_NOT_SERIALIZABLE"),
+    ],
+)
+def test_what_is_refused_of_a_record_is_the_records_failure(bad, error, backend):
+    env = environment(state_backend_type=backend)
+    keyed = env.from_collection([1, 2, 3]).key_by(lambda n: 0)
+    good = keyed.process(_Refused(bad)).on_error(ErrorPolicy.dead_letter(BAD))
+    letters = good.get_side_output(BAD).map(lambda letter: (letter.record, letter.error))
+    results = list(good.union(letters).execute_and_collect())
+    assert sorted(one for one in results if one[0] != "2") == [(1, 1), (3, 2)]
+    (letter,) = (one for one in results if one[0] == "2")
+    assert f"[{error}]" in letter[1]
+
+
+def test_a_result_that_does_not_fit_its_type_is_the_records_failure():
+    side = OutputTag("side", Types.INT())
+
+    class Tagged(KeyedProcessFunction):
+        def process_element(self, value, ctx):
+            yield "seen"
+            yield side, value
+
+    env = environment()
+    values = env.from_collection([1, "two", 3])
+    fitted = values.map(lambda v: v, output_type=Types.INT())
+    fitted = fitted.on_error(ErrorPolicy.dead_letter(BAD))
+    records = fitted.get_side_output(BAD).map(lambda letter: pickle.loads(letter.data))
+    assert sorted(map(str, fitted.union(records).execute_and_collect())) == ["1", "3", "two"]
+
+    sides = env.from_collection([1, "two", 3]).key_by(lambda v: 0).process(Tagged())
+    sides = sides.on_error("skip")
+    assert list(sides.union(sides.get_side_output(side)).execute_and_collect()).count("seen") == 2
+
+
+class _Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("nothing to say")
+
+
+def test_an_exception_without_a_text_is_told_all_the_same():
+    def mute(value):
+        if value == 2:
+            raise _Mute
+
+    env = environment()
+    with pytest.raises(UserFunctionError, match="raised _Mute: <its text failed: RuntimeError>"):
+        list(env.from_collection([1, 2]).map(mute).execute_and_collect())
+    good = env.from_collection([1, 2]).map(mute).on_error(ErrorPolicy.dead_letter(BAD))
+    letters = good.get_side_output(BAD).map(lambda letter: letter.error)
+    assert list(letters.execute_and_collect()) == ["_Mute: <its text failed: RuntimeError>"]
+
+
+@pytest.mark.parametrize("wrong", [("ignore",), ("dead_letter",), ("skip", BAD), (None,)])
+def test_a_policy_that_is_none_is_refused(wrong):
+    with pytest.raises(InvalidArgument, match="no such error policy"):
+        ErrorPolicy(*wrong)

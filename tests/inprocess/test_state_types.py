@@ -148,6 +148,11 @@ def test_a_transient_failure_does_not_end_a_job_with_values_of_every_kind():
     [
         (ValueStateDescriptor("s", Types.LONG()), "x", TypeMismatchError),
         (ValueStateDescriptor("s", Trip), dataclasses.replace(trip(1), n="x"), TypeMismatchError),
+        (
+            ValueStateDescriptor("s", Types.PRIMITIVE_ARRAY(Types.BYTE())),
+            [1, None],
+            TypeMismatchError,
+        ),
         (ValueStateDescriptor("s"), "a lock", StateNotSerializable),
     ],
 )
