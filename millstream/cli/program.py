@@ -2,7 +2,7 @@
 
 The script runs as `__main__` with its own arguments and its folder on `sys.path`, just as
 `python job.py` would run it. What the command line sets reaches it through
-`millstream.datastream.overrides`, above the script's own configuration.
+`millstream.datastream.overrides`; what the script sets itself counts before it.
 """
 
 from __future__ import annotations

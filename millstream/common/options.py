@@ -34,7 +34,7 @@ T = TypeVar("T")
 """The type of an option's values."""
 
 ALL: dict[str, ConfigOption[Any]] = {}
-"""Key to option, in the order of this module; the reference page is made from it."""
+"""Key to option, in the order of this module; docs/options.md is made from it (`scripts/option_table.py`)."""
 
 NO_EFFECT: dict[str, str] = {}
 """Keys (and, ending in a dot, beginnings of keys) of Flink's that are accepted and that nothing depends on: why."""
@@ -123,7 +123,7 @@ AUTO_WATERMARK_INTERVAL = _known(
     .duration_type()
     .at_least(0, "ms")
     .default_value("200 ms"),
-    "How often periodic watermark generators are asked; 0 means never.",
+    "0 means that periodic watermark generators are never asked; else they are at the borders of buffers and epochs.",
 )
 OPERATOR_CHAINING = _known(
     _key("pipeline.operator-chaining.enabled").boolean_type().default_value(True),
