@@ -17,8 +17,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """\
 # Options
 
-Written by `scripts/option_table.py` from the code; do not edit. The keys are Flink's where Flink has one. They are set on the
-command line (`millstream run -Dkey=value job.py`) or in the program:
+Written by `scripts/option_table.py` from the code; do not edit. The keys are Flink's where Flink has one. They are
+set on the command line (`millstream run -Dkey=value job.py`) or in the program:
 
 ```python
 from millstream.common import Configuration
@@ -28,9 +28,9 @@ config = Configuration.from_dict({"parallelism.default": "2"})
 env = StreamExecutionEnvironment.get_execution_environment(config)
 ```
 
-What the program sets itself, by configuration or by a call (`env.set_parallelism(2)`), counts before the command line, as in
-Flink. A key that nobody knows is warned of, with the nearest that there is; a value that cannot work is refused. Keys
-that begin with `spark.` are handed to Spark as they are.
+What the program sets itself, by configuration or by a call (`env.set_parallelism(2)`), counts before the command
+line, as in Flink. A key that nobody knows is warned of, with the nearest that there is; a value that cannot work is
+refused. Keys that begin with `spark.` are handed to Spark as they are.
 
 """
 
@@ -59,8 +59,8 @@ def page() -> str:
         "",
         "## Without effect",
         "",
-        "These are Flink's, are accepted, and warn when they are set to anything but their default. Those that end in a dot",
-        "stand for all keys that begin so.",
+        "These are Flink's, are accepted, and warn when they are set to anything but their default. Those that end in",
+        "a dot stand for all keys that begin so.",
         "",
         "| key | why nothing depends on it |",
         "|---|---|",
