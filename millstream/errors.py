@@ -24,7 +24,9 @@ MillstreamError
     │   ├── StateDamaged         STATE_DAMAGED            a file is missing, cut, changed or another one
     │   ├── StateMismatch        STATE_MISMATCH           a restore that does not fit the program
     │   ├── StateNotFound        STATE_NOT_FOUND          no checkpoint or savepoint there
-    │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or not to be trusted
+    │   ├── StateNotTrusted      STATE_NOT_TRUSTED        reading would run code, and nobody has allowed it
+    │   ├── StateNotSigned       STATE_NOT_SIGNED         a file is not signed with the job's key
+    │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or may not be used
     │   ├── StateNotSerializable STATE_NOT_SERIALIZABLE   a value that cannot be written, or not be read again
     │   ├── CheckpointFailed     CHECKPOINT_FAILED        a checkpoint or savepoint was not written, or not in time
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
@@ -78,6 +80,8 @@ __all__ = [
     "StateMismatch",
     "StateNotFound",
     "StateNotSerializable",
+    "StateNotSigned",
+    "StateNotTrusted",
     "TypeMismatchError",
     "UnsupportedOperation",
     "UserFunctionError",
@@ -283,6 +287,18 @@ class KeyClassNotFound(StateError):
     """A key of the state cannot be made again: its class is not there, or may not be used."""
 
     code = "KEY_CLASS_NOT_FOUND"
+
+
+class StateNotTrusted(StateError):
+    """Reading would run code that a file names, and nobody has said that it may."""
+
+    code = "STATE_NOT_TRUSTED"
+
+
+class StateNotSigned(StateError):
+    """A file of a checkpoint or savepoint is not signed with the job's key."""
+
+    code = "STATE_NOT_SIGNED"
 
 
 class StateNotSerializable(StateError):

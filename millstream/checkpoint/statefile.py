@@ -22,7 +22,7 @@ includes its number. A file is written and read block by block and never has to 
 | `E` | the end: the number of blocks |
 
 Entries are pickles. Those of a table with the codec `plain` hold nothing but plain values and are read by an unpickler
-that knows no classes.
+that knows no classes. How a block is read, and whether at all, is up to whoever reads the file (`Loads`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ from millstream.errors import StateDamaged
 
 __all__ = [
     "Header",
+    "Loads",
     "StateFile",
     "StateReader",
     "StateWriter",
     "TableInfo",
+    "load_block",
     "load_plain",
     "table_name",
 ]
@@ -136,13 +138,24 @@ class StateWriter:
         self._count += 1
 
 
+Loads = Callable[[TableInfo | None, str, memoryview], Any]
+"""Reads the content of a block, given its table (None is operator state) and its kind; None if it is not wanted."""
+
+
+def load_block(info: TableInfo | None, kind: str, data: memoryview) -> Any:
+    """Read a block of a file that is trusted."""
+    plain = kind == "S" if info is None else info.codec == "plain"
+    return load_plain(data) if plain else pickle.loads(data)
+
+
 class StateReader:
     """Reads a file from a stream: iterate for (table, kind, entries); table -1 is operator state. Whatever is wrong
     with the file is a `StateDamaged` that names it."""
 
-    def __init__(self, name: str, stream: BinaryIO) -> None:
+    def __init__(self, name: str, stream: BinaryIO, loads: Loads = load_block) -> None:
         self._name = name
         self._stream = stream
+        self._loads = loads
         self._count = 0
         magic, version, _ = _FILE.unpack(self._exactly(_FILE.size, "its beginning"))
         if magic != _MAGIC:
@@ -170,13 +183,13 @@ class StateReader:
                 if self._stream.read(1):
                     raise damaged(self._name, "it goes on after its end")
                 return
-            if kind in "SO":
-                yield -1, kind, load_plain(body[1:]) if kind == "S" else pickle.loads(body[1:])
-                continue
-            (table,) = _TABLE.unpack_from(body, 1)
-            view = memoryview(body)[1 + _TABLE.size :]
-            plain = tables[table].codec == "plain"
-            yield table, kind, load_plain(view) if plain else pickle.loads(view)
+            table, info, start = -1, None, 1
+            if kind not in "SO":
+                (table,) = _TABLE.unpack_from(body, 1)
+                info, start = tables[table], 1 + _TABLE.size
+            found = self._loads(info, kind, memoryview(body)[start:])
+            if found is not None:
+                yield table, kind, found
 
     def _exactly(self, size: int, what: str) -> bytes:
         data = self._stream.read(size)

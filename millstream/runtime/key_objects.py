@@ -53,6 +53,8 @@ _VALUES = frozenset(
         "pandas._libs.tslibs.timedeltas._timedelta_unpickle",
     ]
 )
+# Nothing checks that the bytes of an array are what its type says.
+_LAYOUTS = frozenset(name for name in _VALUES if name.endswith(("._reconstruct", ".ndarray")))
 _ON_CLASSES = (copyreg.__newobj__, copyreg.__newobj_ex__, getattr)  # type: ignore[attr-defined]
 # Where a name alone does not lead to it: a method written in C does not say in which module it is.
 _NAMES = {
@@ -108,6 +110,8 @@ def make(parts: list[Any], *, trusted: bool) -> Any:
     """The object that a canonical form describes, as `pickle` would make it."""
     function, arguments, state, items, pairs = parts
     made = _made(function, arguments, trusted)
+    if not trusted and isinstance(state, tuple) and named(type(made)).startswith("numpy."):
+        _check_dtype(made, state)
     if state is not None:
         _set_state(made, state)
     if items is not None:
@@ -135,15 +139,26 @@ def _made(function: Any, arguments: tuple[Any, ...], trusted: bool) -> Any:
 def _check_maker(maker: Any, trusted: bool) -> None:
     """Raise unless a canonical form may have it called."""
     name = named(maker)
+    if not trusted:
+        if name not in _VALUES or name in _LAYOUTS:
+            raise _distrusted(name)
+        return
     if name in _VALUES or KNOWN.get(name) is maker:
         return
-    if not trusted:
-        raise _distrusted(name)
     if not isinstance(maker, type):
         why = "it is a function, which a key from a file does not get to call"
         raise _unknown(name, why, "give the class of the key no __reduce__ of its own")
     if name.partition(".")[0] in _STANDARD and not issubclass(maker, enum.Enum | BaseException):
         raise _unknown(name, "it is no class of values")
+
+
+def _check_dtype(made: Any, state: tuple[Any, ...]) -> None:
+    """Raise if the state of a numpy type would have it take bytes for addresses."""
+    simple = (
+        getattr(made, "kind", "") in "biufcSUmM" and not any(state[2:5]) and not any(state[7:8])
+    )
+    if not simple:
+        raise _distrusted(named(type(made)))
 
 
 def _set_state(made: Any, state: Any) -> None:
@@ -162,17 +177,21 @@ def _set_state(made: Any, state: Any) -> None:
 
 def value_of(name: str, *, trusted: bool) -> Any:
     """What a name leads to: a class, a function, or the only one of its kind."""
+    if not trusted:
+        if name not in _VALUES and name not in _NAMES:
+            raise _distrusted(name)
+        return _NAMES.get(name) or _imported(name)
     if name in KNOWN:
         return KNOWN[name]
-    if not trusted and name not in _VALUES and name not in _NAMES:
-        raise _distrusted(name)
     return _NAMES.get(name) or _found(name)
 
 
 def _found(name: str) -> Any:
     program = _classes_of_program()
-    if name in program:
-        return program[name]
+    return program[name] if name in program else _imported(name)
+
+
+def _imported(name: str) -> Any:
     parts = name.split(".")
     for count in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:count])
@@ -203,7 +222,7 @@ def _classes_of_program() -> dict[str, Any]:
 
 def _distrusted(name: str) -> KeyClassNotFound:
     why = "it belongs to a program, whose classes are not used unasked"
-    return _unknown(name, why, "pass trusted=True if you trust whoever wrote the savepoint")
+    return _unknown(name, why, "pass allow_pickle=True if you trust whoever wrote the savepoint")
 
 
 def _unknown(name: str, why: str, hint: str | None = None) -> KeyClassNotFound:

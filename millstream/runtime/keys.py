@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 from zlib import crc32
 
@@ -133,7 +133,16 @@ class _Values(_Checked):
         return _value(kind, parts, cls.read, trusted=False)
 
 
-_PARTS = {(one.__module__, one.__qualname__): one for one in (complex, make_row, RowKind)}
+def _of_parts(_: Any, fields: Any, values: Any, kind: int = 0) -> Row:
+    return make_row(fields, values, RowKind(kind))
+
+
+# Stand-ins, because a pickle can set attributes of whatever it is given, and of a bound method none can be set.
+_PARTS = {
+    (complex.__module__, complex.__qualname__): MethodType(lambda _, *parts: complex(*parts), 0),
+    (make_row.__module__, make_row.__qualname__): MethodType(_of_parts, 0),
+    (RowKind.__module__, RowKind.__qualname__): MethodType(lambda _, kind: int(kind), 0),
+}
 
 _ATOMIC = frozenset({str, int, float, bool, bytes, bytearray, complex, type(None)})
 _all_atomic = _ATOMIC.issuperset

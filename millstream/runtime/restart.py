@@ -29,6 +29,8 @@ from millstream.errors import (
     StateDamaged,
     StateMismatch,
     StateNotFound,
+    StateNotSigned,
+    StateNotTrusted,
     TypeMismatchError,
     UserFunctionError,
 )
@@ -36,7 +38,10 @@ from millstream.errors import (
 __all__ = ["Restarts"]
 
 # Another try cannot help.
-_FINAL = (ProgramError, JobLocked, RuntimeUnusable, StateDamaged, StateMismatch, StateNotFound)
+_FINAL = (
+    *(ProgramError, JobLocked, RuntimeUnusable),
+    *(StateDamaged, StateMismatch, StateNotFound, StateNotSigned, StateNotTrusted),
+)
 # Another try may help, but three failures at the same place are a bug.
 _USERS = (UserFunctionError, KeySelectorError, TypeMismatchError, RecordNotSerializable)
 _SAME = 3

@@ -15,6 +15,7 @@ import msgspec
 
 from millstream.checkpoint.statefile import (
     Header,
+    Loads,
     StateFile,
     StateReader,
     StateWriter,
@@ -25,6 +26,7 @@ from millstream.checkpoint.storage import Storage
 from millstream.runtime.codec import dumps
 from millstream.runtime.state_backend import Parts
 from millstream.runtime.storing import which_entry
+from millstream.runtime.trust import load_own
 
 __all__ = ["extend_chain", "needs_folding", "open_file", "read_file", "store_folder", "write_file"]
 
@@ -72,11 +74,11 @@ def open_file(storage: Storage, file: StateFile, *, copy: bool = False) -> Binar
 
 
 def read_file(
-    storage: Storage, file: StateFile, stream: BinaryIO | None = None
+    storage: Storage, file: StateFile, stream: BinaryIO | None = None, loads: Loads = load_own
 ) -> Iterator[tuple[TableInfo | None, str, Any]]:
     """The blocks of a file with the table that each belongs to; None is operator state."""
     with stream or open_file(storage, file) as stream:
-        reader = StateReader(file.name, stream)
+        reader = StateReader(file.name, stream, loads)
         for place, kind, entries in reader:
             yield None if place < 0 else reader.header.tables[place], kind, entries
 

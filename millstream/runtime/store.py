@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from millstream.checkpoint.manifest import Parent, StoreState
-from millstream.checkpoint.statefile import Header, StateFile, TableInfo, damaged
+from millstream.checkpoint.statefile import Header, Loads, StateFile, TableInfo, damaged
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.errors import StateMismatch
 from millstream.runtime.failpoints import reached
@@ -33,6 +33,7 @@ from millstream.runtime.state_chain import (
     write_file,
 )
 from millstream.runtime.state_codec import PICKLED, SchemaMismatch, ValueCodec
+from millstream.runtime.trust import load_own
 
 __all__ = ["StateStore", "extend_chain", "fold_chain", "needs_folding", "read_file", "store_folder"]
 
@@ -52,7 +53,9 @@ class StateStore:
         *,
         operators: Sequence[str] = (),
         make_table: MakeTable = make_hash_table,
+        loads: Loads = load_own,
     ) -> None:
+        self._loads = loads
         self._storage = self.storage = storage
         self.owner = owner
         self.operators = frozenset(operators)
@@ -265,9 +268,8 @@ class StateStore:
             lists.append((parent, together))
         self._deal_out(version, lists)
 
-    @staticmethod
-    def _operator_state_of(storage: Storage, file: StateFile) -> dict[str, Any] | None:
-        for info, _, states in read_file(storage, file):
+    def _operator_state_of(self, storage: Storage, file: StateFile) -> dict[str, Any] | None:
+        for info, _, states in read_file(storage, file, loads=self._loads):
             # Operator state comes first in a file, or not at all.
             found: dict[str, Any] | None = states if info is None else None
             return found
@@ -334,7 +336,7 @@ class StateStore:
         stream: BinaryIO | None = None,
     ) -> None:
         everything = keep is self._keep_all
-        for info, kind, entries in read_file(storage, file, stream):
+        for info, kind, entries in read_file(storage, file, stream, self._loads):
             if info is None:
                 if states is None:
                     self.operator_state.restore(entries)

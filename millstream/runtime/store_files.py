@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from millstream.checkpoint.manifest import StoreState
-from millstream.checkpoint.statefile import Header, StateFile
+from millstream.checkpoint.statefile import Header, Loads, StateFile
 from millstream.checkpoint.storage import Storage
 from millstream.runtime.state_chain import store_folder, write_file
 from millstream.runtime.store import StateStore
+from millstream.runtime.trust import load_own
 
 __all__ = ["load_store", "write_full"]
 
 
-def load_store(storage: Storage, version: StoreState) -> StateStore:
+def load_store(storage: Storage, version: StoreState, loads: Loads = load_own) -> StateStore:
     """All state of a subtask, in memory, as it was written: nothing is known of the program's types."""
-    store = StateStore(storage, "outside/0", operators=version.operators)
+    store = StateStore(storage, "outside/0", operators=version.operators, loads=loads)
     store.open(version)
     return store
 

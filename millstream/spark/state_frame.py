@@ -29,6 +29,7 @@ def state_frame(
     root, stores = reader.storage.root, list(reader.stores_of(uid).values())
     if reader.describe(uid, state)["kind"] == "operator broadcast":
         stores = stores[:1]
+    allow_pickle = reader.allow_pickle
     sample = list(islice(reader.rows(uid, state), _SAMPLE))
     schema = pa.schema(
         [(name, _type([row[i] for row in sample])) for i, name in enumerate(columns)]
@@ -37,7 +38,8 @@ def state_frame(
     def entries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                rows = rows_of(open_storage(root), stores[number], uid, state)
+                storage = open_storage(root)
+                rows = rows_of(storage, stores[number], uid, state, allow_pickle=allow_pickle)
                 while chunk := list(islice(rows, _BATCH)):
                     yield pa.RecordBatch.from_arrays(
                         [_column([row[i] for row in chunk], f.type) for i, f in enumerate(schema)],

@@ -22,6 +22,7 @@ from millstream.runtime.store import StateStore
 from millstream.runtime.store_files import load_store, write_full
 from millstream.runtime.storing import Storing, not_serializable
 from millstream.runtime.text import shorten
+from millstream.runtime.trust import Outside
 from millstream.state.reader import SavepointReader
 
 __all__ = ["SavepointEditor", "edit"]
@@ -30,37 +31,34 @@ __all__ = ["SavepointEditor", "edit"]
 class SavepointEditor:
     """Collects changes to keyed value state (value, reducing, aggregating, and what `reduce` and `sum` keep) and writes
     them as a new savepoint. A value is made to fit the state's declared type as it is when a job puts it, or refused;
-    of a dataclass it is a dictionary by field."""
+    of a dataclass it is a dictionary by field. Pickles are read only with `allow_pickle`: all tables of a subtask that
+    is changed are written anew."""
 
-    def __init__(self, path: str) -> None:
-        self._reader = SavepointReader(path)
+    def __init__(self, path: str, *, allow_pickle: bool = False) -> None:
+        self._reader = SavepointReader(path, allow_pickle=allow_pickle)
+        self._trust = Outside(allow_pickle=allow_pickle)
         self._loaded: dict[str, StateStore] = {}
 
     def _store(self, name: str, store: StoreState) -> StateStore:
         if name not in self._loaded:
-            self._loaded[name] = load_store(self._reader.storage, store)
+            self._loaded[name] = load_store(self._reader.storage, store, self._trust)
         return self._loaded[name]
 
     def _stores(self, uid: str, state: str) -> list[tuple[StoreState, StateStore, list[Table]]]:
         """The stores of an operator with the tables of a state: several if its parts were written differently."""
         described = self._reader.describe(uid, state)
         name = table_name(uid, state)
+        kind, own = str(described["kind"]), state.startswith("#")
+        if kind not in _VALUES or own:
+            raise _not_editable(uid, state, "the operator's own" if own else f"{kind} state")
         found = []
         for store_name, version in self._reader.stores_of(uid).items():
             store = self._store(store_name, version)
             found.append((version, store, [t for t in store.tables.values() if t.name == name]))
         tables = [table for _, _, of_store in found for table in of_store]
-        kind, own = str(described["kind"]), state.startswith("#")
-        if kind in _VALUES and not own and not any(map(_of_windows, tables)):
-            return found
-        what = "the operator's own" if own else f"{kind} state"
-        if kind in _VALUES and not own:
-            what = "kept by window"
-        raise UnsupportedOperation(
-            f"'{state}' is {what}, which cannot be edited",
-            operator=uid,
-            hint="value, reducing and aggregating state of a key can; read() works for every kind",
-        )
+        if any(map(_of_windows, tables)):
+            raise _not_editable(uid, state, "kept by window")
+        return found
 
     def update(self, uid: str, state: str, function: Callable[[Any, Any], Any]) -> int:
         """Replace each value by ``function(key, value)``; None removes the key. The number of values changed."""
@@ -71,13 +69,13 @@ class SavepointEditor:
         return changed
 
     def _update(self, table: Table, function: Callable[[Any, Any], Any]) -> int:
-        decode, encode = readable(table.info), _encoder(table)
+        decode, encode, key_of = readable(table.info), _encoder(table), self._trust.keys(table.name)
         changes: dict[Any, Any] = {}
         for canon in list(table.keys()):
             kept = table.read(canon, None)
             bare, at = kept if table.ttl else (kept, None)
             # The function may change what it is given.
-            after = function(original_key(canon), decode(isolate(bare)))
+            after = function(key_of(canon), decode(isolate(bare)))
             if after is None:
                 changes[canon] = DELETED
                 continue
@@ -121,10 +119,11 @@ class SavepointEditor:
     def _check_key(self, stores: Any, uid: str, state: str, key: Any, canon: Any) -> None:
         kinds: set[type] = set()
         for table in (table for _, _, tables in stores for table in tables):
+            key_of = self._trust.keys(table.name)
             for one in table.keys():  # noqa: SIM118 - a table is no dictionary
                 if one == canon:
                     return
-                kinds.add(type(original_key(one)))
+                kinds.add(type(key_of(one)))
         if kinds and type(original_key(canon)) not in kinds:
             raise InvalidArgument(
                 f"the keys of '{state}' are of another type",
@@ -169,6 +168,14 @@ class SavepointEditor:
 _VALUES = ("value", "reducing", "aggregating")
 
 
+def _not_editable(uid: str, state: str, what: str) -> UnsupportedOperation:
+    return UnsupportedOperation(
+        f"'{state}' is {what}, which cannot be edited",
+        operator=uid,
+        hint="value, reducing and aggregating state of a key can; read() works for every kind",
+    )
+
+
 def _of_windows(table: Table) -> bool:
     """True if values belong to a part of a key, such as a window, so that the key alone does not say which is meant."""
     return table.kind == "pane" or any(type(canon) is tuple for canon in table.keys())  # noqa: SIM118
@@ -192,6 +199,6 @@ def _encoder(table: Table) -> Callable[[Any], Any]:
     return plain
 
 
-def edit(path: str) -> SavepointEditor:
+def edit(path: str, *, allow_pickle: bool = False) -> SavepointEditor:
     """Begin to change a savepoint or checkpoint; nothing is written before `write`."""
-    return SavepointEditor(path)
+    return SavepointEditor(path, allow_pickle=allow_pickle)

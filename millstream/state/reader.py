@@ -11,19 +11,21 @@ from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.statefile import TableInfo, table_name
 from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import StateNotFound, UnsupportedOperation
-from millstream.runtime.keys import original_key
 from millstream.runtime.operator_state import parts_of, reader_of
 from millstream.runtime.state_codec import codec_of_file, readable
 from millstream.runtime.store_files import load_store
+from millstream.runtime.trust import Outside
 
 __all__ = ["SavepointReader", "open_savepoint", "read", "read_pandas", "rows_of"]
 
 
 class SavepointReader:
-    """A savepoint, a retained checkpoint, or the latest checkpoint of a job's folder."""
+    """A savepoint, a retained checkpoint, or the latest checkpoint of a job's folder. Pickles in it are read only with
+    `allow_pickle`, because reading them runs what their writer put there."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, allow_pickle: bool = False) -> None:
         self.path = path
+        self.allow_pickle = allow_pickle
         self.manifest: Manifest
         self.storage: Storage
         self.manifest, self.storage = open_checkpoint(path)
@@ -55,20 +57,24 @@ class SavepointReader:
         self.describe(uid, state)
         kind = str(self.describe(uid, state)["kind"])
         for store in self.stores_of(uid).values():
-            yield from rows_of(self.storage, store, uid, state)
+            yield from rows_of(self.storage, store, uid, state, allow_pickle=self.allow_pickle)
             if kind == "operator broadcast":
                 # It is the same in all of them.
                 return
 
 
-def rows_of(storage: Storage, store: StoreState, uid: str, state: str) -> Iterator[tuple[Any, ...]]:
+def rows_of(
+    storage: Storage, store: StoreState, uid: str, state: str, *, allow_pickle: bool
+) -> Iterator[tuple[Any, ...]]:
     """The entries of one subtask."""
-    loaded = load_store(storage, store)
     name = table_name(uid, state)
+    trust = Outside(allow_pickle=allow_pickle, only=name)
+    loaded = load_store(storage, store, trust)
     found = loaded.operator_state.content().get(name)
     if found is not None:
         broadcast = found["kind"] == "broadcast"
         for codec, schema, elements in parts_of(found):
+            trust.elements(name, codec)
             info = TableInfo(name, "map" if broadcast else "list", codec, schema)
             read = reader_of(codec_of_file(info), codec, schema)
             for element in elements:
@@ -80,9 +86,10 @@ def rows_of(storage: Storage, store: StoreState, uid: str, state: str) -> Iterat
         return
     show = readable(table.info)
     decode = _timeless(show) if table.ttl else show
+    key_of = trust.keys(name)
     for kind, entries in table.full():
         for key, value in entries:
-            shown_key = original_key(key)
+            shown_key = key_of(key)
             if kind == "M":
                 for _, entry in value:
                     map_key, item = decode(entry)
@@ -98,23 +105,23 @@ def _timeless(show: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda kept: show(kept[0])
 
 
-def open_savepoint(path: str) -> SavepointReader:
+def open_savepoint(path: str, *, allow_pickle: bool = False) -> SavepointReader:
     """Look into a savepoint."""
-    return SavepointReader(path)
+    return SavepointReader(path, allow_pickle=allow_pickle)
 
 
-def read_pandas(path: str, uid: str, state: str) -> Any:
+def read_pandas(path: str, uid: str, state: str, *, allow_pickle: bool = False) -> Any:
     """A state as a pandas frame."""
     import pandas as pd
 
-    reader = open_savepoint(path)
+    reader = open_savepoint(path, allow_pickle=allow_pickle)
     columns = column_names(reader.describe(uid, state))
     return pd.DataFrame(list(reader.rows(uid, state)), columns=columns)
 
 
-def read(path: str, uid: str, state: str, spark: Any = None) -> Any:
+def read(path: str, uid: str, state: str, spark: Any = None, *, allow_pickle: bool = False) -> Any:
     """A state as a Spark frame, read by one task per subtask of the job that wrote it."""
-    reader = open_savepoint(path)
+    reader = open_savepoint(path, allow_pickle=allow_pickle)
     described = reader.describe(uid, state)
     if not reader.stores_of(uid):
         raise UnsupportedOperation(f"the operator '{uid}' has written no state yet", path=path)

@@ -250,7 +250,7 @@ def test_every_kind_can_be_read(tmp_path):
     client = run_to(environment(2, millstream_epoch_records=20), 60, out)
     wait_for(out, 60)
     path = client.stop_with_savepoint(False, str(tmp_path)).result(30)
-    reader = millstream.state.open_savepoint(path)
+    reader = millstream.state.open_savepoint(path, allow_pickle=True)
     assert set(reader.operators["everything"].states) == {"count", "last", "seen", "total", "mean"}
     assert dict(reader.rows("everything", "count")) == {f"k{k}": 10 for k in range(6)}
     lasts = list(reader.rows("everything", "last"))

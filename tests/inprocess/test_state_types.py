@@ -555,7 +555,7 @@ def test_timers_and_windows_cannot_be_edited(tmp_path):
     client = env.execute_async("alarms")
     wait_for(out, 40)
     path = client.stop_with_savepoint(False, str(tmp_path)).result(30)
-    editor = millstream.state.edit(path)
+    editor = millstream.state.edit(path, allow_pickle=True)
     reader = millstream.state.open_savepoint(path)
     refused = 0
     for uid, info in reader.operators.items():

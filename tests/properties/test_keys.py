@@ -229,7 +229,7 @@ def test_the_key_is_what_the_selector_gave(keys, parallelism, backend):
             ("element", number, key) for number, key in numbered
         )
         saved = harness.snapshot()
-    reader = open_savepoint(saved.path)
+    reader = open_savepoint(saved.path, allow_pickle=True)
     assert as_seen(("state", number, key) for key, number in reader.rows("remember", "seen")) == (
         as_seen(("state", number, key) for number, key in numbered)
     )

@@ -460,7 +460,7 @@ def save(job, file, descriptor, kind):
 
 
 def read_outside(path, kind):
-    rows = list(millstream.state.open_savepoint(path).rows("op", "s"))
+    rows = list(millstream.state.open_savepoint(path, allow_pickle=True).rows("op", "s"))
     return [row[-2] if kind.endswith("key") else row[-1] for row in rows]
 
 
@@ -515,10 +515,12 @@ def test_what_was_put_is_there_everywhere(backend, data, one):
             assert same(outside, [shown(value)] if type_info is not None else [value])
         if kind not in ("value", "reducing", "aggregating"):
             return
-        editor = millstream.state.edit(path)
+        editor = millstream.state.edit(path, allow_pickle=True)
         assert editor.update("op", "s", lambda key, found: found) == 0
         editor.put("op", "s", "other", outside[0])
-        edited = millstream.state.open_savepoint(editor.write(f"{folder}/edited"))
+        edited = millstream.state.open_savepoint(
+            editor.write(f"{folder}/edited"), allow_pickle=True
+        )
         (chain,) = (store.chain for store in edited.manifest.stores.values())
         again = Job(backend, folder)
         again.storage = again.store.storage = again.store._storage = edited.storage

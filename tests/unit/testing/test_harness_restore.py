@@ -269,7 +269,7 @@ def test_a_snapshot_can_be_used_many_times_and_looked_into():
         with OperatorHarness.restore(alarms, second) as harness:
             harness.process_watermark(20)
             assert harness.extract_output() == [("a", "EVENT_TIME", 20, 5)]
-    reader = millstream.state.open_savepoint(second.path)
+    reader = millstream.state.open_savepoint(second.path, allow_pickle=True)
     assert list(reader.rows("alarms", "sum")) == [("a", 5)]
 
 
