@@ -117,8 +117,8 @@ def find_job(directory: str, wanted: str) -> FoundJob:
             f"{wanted!r} stands for several jobs", folder=directory, found=found, hint=hint
         )
     hint = (
-        "millstream list shows the jobs in a folder; one that has ended in order, by stop too, has "
-        "left it, and goes on from its savepoint: millstream run -s"
+        "millstream list shows the jobs in a folder; one that is still starting is not there yet, and one that "
+        "has ended in order, by stop too, is gone (millstream run -s goes on from its savepoint)"
     )
     raise StateNotFound(f"there is no job {wanted!r}", folder=directory, found=found, hint=hint)
 

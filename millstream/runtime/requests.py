@@ -124,7 +124,8 @@ def ask_driver(
         _take_back(storage, request, error, say)
         raise
     if answer.error is not None:
-        raise JobError(answer.error)
+        msg = f"the job '{job_name}' has not done what it was asked for ({action})"
+        raise JobError(msg, its_driver_says=answer.error)
     if action != "savepoint":
         _wait_for_end(watch, job_name, say, clock, sleep)
     return answer.path
