@@ -23,6 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from millstream.common.async_functions import AsyncFunction
+from millstream.common.output_tag import OutputTag
 from millstream.errors import MillstreamError, UserFunctionError, told
 from millstream.graph.operators import AsyncOp, WindowOp
 from millstream.graph.stream_graph import StreamNode
@@ -30,6 +31,7 @@ from millstream.graph.time import uses_timers
 from millstream.runtime.async_calls import AsyncFunctionHolder, holder_of
 from millstream.runtime.chain_time import in_operator
 from millstream.runtime.clock import NO_TIME
+from millstream.runtime.copying import own
 from millstream.runtime.failure import user_line, user_traceback
 from millstream.runtime.poison import BadRecords, Cursor
 from millstream.runtime.text import shorten
@@ -51,6 +53,7 @@ class _Request:
 
     __slots__ = (
         "attempts",
+        "came",
         "deadline",
         "done",
         "error",
@@ -66,6 +69,8 @@ class _Request:
         self, value: Any, timestamp: int, place: tuple[str, int] | None, deadline: float
     ) -> None:
         self.value = value
+        # For a letter: the record as it came, whatever the function does to it.
+        self.came = value
         self.timestamp = timestamp
         self.place = place
         self.deadline = deadline
@@ -89,6 +94,9 @@ class AsyncIO:
         cursor: Cursor | None,
         bad: BadRecords | None = None,
         emit_letter: Callable[[Any, int], None] | None = None,
+        fit: Callable[[Any], Any] | None = None,
+        *,
+        reuse: bool = False,
     ) -> None:
         self.watermark = NO_TIME
         self._name = name
@@ -101,6 +109,8 @@ class AsyncIO:
         self._cursor = cursor
         self._bad = bad
         self._emit_letter = emit_letter
+        self._fit = fit
+        self._reuse = reuse
         self._strategy = op.retry
         predicate = op.retry.get_retry_predicate()
         self._poor = predicate.result_predicate()
@@ -138,6 +148,8 @@ class AsyncIO:
             None if cursor is None else (cursor.source, cursor.position),
             self._clock + min(gap, _LONGEST_GAP) + self._timeout,
         )
+        if self._emit_letter is not None and not self._reuse:
+            request.came = own(value)
         self._open[request] = None
         self._running += 1
         request.task = self._holder.loop.create_task(self._ask(request))
@@ -275,11 +287,11 @@ class AsyncIO:
         return self._checked(self._function.timeout(request.value), "timeout")
 
     def _checked(self, result: Any, method: str) -> list[Any]:
-        if isinstance(result, list):
-            return result
         # A text is taken for one result that was meant, not for its letters.
         if isinstance(result, Iterable) and not isinstance(result, str | bytes | bytearray):
-            return list(result)
+            if self._fit is not None:
+                return list(map(self._fit, result))
+            return result if isinstance(result, list) else list(result)
         what = "cannot be none" if result is None else "should be of list type"
         raise UserFunctionError(
             f"The result of AsyncFunction {what}, please check the methods 'async_invoke' and 'timeout' of class "
@@ -326,7 +338,7 @@ class AsyncIO:
         assert self._bad is not None
         error = request.error
         letter = self._bad.take(
-            error if isinstance(error, Exception) else self._explained(request), request.value
+            error if isinstance(error, Exception) else self._explained(request), request.came
         )
         if self._emit_letter is not None:
             if request.place is not None:
@@ -373,7 +385,9 @@ def compile_async(
         letters = None if policy.tag is None else Outlet()
     holder = holder_of(op.function)
     cursor = b.cursor if all(_one_by_one(one) for one in b.nodes_above(node)) else None
-    operator = AsyncIO(op, node.name, holder, result, cursor, bad, letters)
+    fit = None if bad is None else _fitting(b, node)
+    reuse = b.object_reuse
+    operator = AsyncIO(op, node.name, holder, result, cursor, bad, letters, fit, reuse=reuse)
     # Before the code behind it is written, which may hold another of these: that one has to wait for this one.
     b.opens(node, holder)
     b.follows(node, operator)
@@ -388,6 +402,22 @@ def compile_async(
         with b.entry("letter_", "value, t", letters.attach):
             b.emit(node, "value", policy.tag.tag_id)
     b.code.location = before
+
+
+def _fitting(b: ChainBuilder, node: StreamNode) -> Callable[[Any], Any]:
+    """What makes a result fit its declared type, and one that nobody else has, while it is still known whose it is."""
+    types: dict[str | None, Any] = {tag: b.declared_type(node, tag) for tag in b.tags_of(node)}
+    types[None] = node.output_type
+    keep = (lambda value: value) if b.object_reuse else own
+
+    def fit(result: Any) -> Any:
+        side = type(result) is tuple and len(result) == 2 and type(result[0]) is OutputTag
+        tag, value = (result[0].tag_id, result[1]) if side else (None, result)
+        declared = types.get(tag)
+        value = keep(value if declared is None else declared.convert(value))
+        return (result[0], value) if side else value
+
+    return fit
 
 
 def _one_by_one(node: StreamNode) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 from millstream.checkpoint.statefile import table_name
 from millstream.common.checkpointed import CheckpointedFunction
 from millstream.common.functions import Function, RuntimeContext
+from millstream.common.typeinfo import TypeInformation
 from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import CollectOp, FilterOp, PrintOp, SourceOp
@@ -483,7 +484,7 @@ class ChainBuilder:
         """Lines that make a record fit its declared type."""
         code = self.code
         # A filter's records have been checked where they came from.
-        declared = node.output_type if tag is None else self._tag_types.get((node.id, tag))
+        declared = self.declared_type(node, tag)
         if declared is not None and (tag is not None or type(node.operator) is not FilterOp):
             check = declared.check_expression(variable)
             if check is not None and not fits:
@@ -496,6 +497,10 @@ class ChainBuilder:
                         code.line(f"{variable} = {convert}({variable})")
             if is_fixed_type(declared) and variable != "value":
                 self._fixed.add(variable)
+
+    def declared_type(self, node: StreamNode, tag: str | None) -> TypeInformation | None:
+        """The type of a node's results, or of those for a side output."""
+        return node.output_type if tag is None else self._tag_types.get((node.id, tag))
 
     def _own_output(self, node: StreamNode, variable: str, tag: str | None, *, own: bool) -> None:
         """Lines that make a record one that only its readers know."""

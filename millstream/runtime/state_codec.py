@@ -506,10 +506,12 @@ def _defaults(wanted: RecordTypeInfo) -> dict[str, Callable[[list[Any]], Any]]:
     if not isinstance(wanted, DataclassTypeInfo):
         return {}
     made: dict[str, Callable[[list[Any]], Any]] = {}
+    # Not by identity: a class of a script comes to the workers with a mark of its own for what has no default.
+    missing = type(dataclasses.MISSING)
     for field in dataclasses.fields(wanted.cls):
-        if field.default is not dataclasses.MISSING:
+        if not isinstance(field.default, missing):
             made[field.name] = _always(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
+        elif not isinstance(field.default_factory, missing):
             made[field.name] = _fresh(field.default_factory)
     return made
 

@@ -7,10 +7,16 @@ import threading
 
 import pytest
 
-from millstream.common import Types
+from millstream.common import Time, Types
 from millstream.common.configuration import Configuration
 from millstream.common.error_policy import ErrorPolicy
-from millstream.datastream import KeyedProcessFunction, OutputTag, StreamExecutionEnvironment
+from millstream.datastream import (
+    AsyncDataStream,
+    AsyncFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    StreamExecutionEnvironment,
+)
 from millstream.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -213,6 +219,31 @@ def test_a_result_that_does_not_fit_its_type_is_the_records_failure():
     sides = env.from_collection([1, "two", 3]).key_by(lambda v: 0).process(Tagged())
     sides = sides.on_error("skip")
     assert list(sides.union(sides.get_side_output(side)).execute_and_collect()).count("seen") == 2
+
+
+class _Ask(AsyncFunction):
+    def __init__(self, answer):
+        self._answer = answer
+
+    async def async_invoke(self, value):
+        bad, value[:] = value == [2], [*value, "changed"]
+        return [self._answer() if bad else 1]
+
+
+def _no_answer():
+    raise ValueError
+
+
+@pytest.mark.parametrize("answer", [_no_answer, threading.Lock, lambda: "two"])
+def test_a_request_whose_results_are_refused_has_failed_and_its_letter_has_the_record_as_it_came(
+    answer,
+):
+    records = environment().from_collection([[1], [2], [3]])
+    typed = Types.INT() if answer is not threading.Lock else None
+    asked = AsyncDataStream.ordered_wait(records, _Ask(answer), Time.seconds(9), 9, typed)
+    good = asked.on_error(ErrorPolicy.dead_letter(BAD))
+    letters = good.get_side_output(BAD).map(lambda letter: pickle.loads(letter.data))
+    assert sorted(map(str, good.union(letters).execute_and_collect())) == ["1", "1", "[2]"]
 
 
 class _Mute(Exception):

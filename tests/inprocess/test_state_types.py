@@ -46,6 +46,7 @@ from millstream.errors import (
 )
 from millstream.graph.operators import CollectOp
 from millstream.runtime.storing import which_entry
+from millstream.testing import OperatorHarness
 from tests.inprocess.test_savepoints import Count, saved, start
 from tests.inprocess.test_state import BY_SPLIT, Numbers, environment, wait_for
 
@@ -603,3 +604,39 @@ def test_a_block_that_cannot_be_written_names_the_entry():
     error = which_entry("op/sum", [("a", 1), ("b", threading.Lock())], TypeError("no"))
     assert isinstance(error, StateNotSerializable)
     assert (error.evidence["state"], error.evidence["key"]) == ("sum", "'b'")
+
+
+def _visits(fields):
+    """A class that no name leads to, as those of a script on a worker: it travels with the program."""
+    return dataclasses.make_dataclass("Visits", fields, namespace={"__module__": "__main__"})
+
+
+def _kept_as(cls, value):
+    class Keep(KeyedProcessFunction):
+        def open(self, ctx):
+            self.state = ctx.get_state(ValueStateDescriptor("visits", cls))
+
+        def process_element(self, element, ctx):
+            if value is not None:
+                self.state.update(value)
+            yield dataclasses.asdict(self.state.value())
+
+    return lambda stream: stream.key_by(lambda n: 0).process(Keep()).uid("keep")
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "lmdb"])
+def test_fields_added_to_a_class_of_a_script_have_their_defaults(backend):
+    before = _visits([("n", int)])
+    with OperatorHarness(_kept_as(before, before(1)), state_backend=backend) as harness:
+        harness.process_element(1)
+        snapshot = harness.snapshot()
+
+    made = ("pages", list, dataclasses.field(default_factory=list))
+    after = _visits([("n", int), made, ("share", float, dataclasses.field(default=0.5))])
+    with OperatorHarness.restore(_kept_as(after, None), snapshot, state_backend=backend) as harness:
+        harness.process_element(1)
+        assert harness.extract_output() == [{"n": 1, "pages": [], "share": 0.5}]
+
+    needed = _visits([("n", int), ("needed", int)])
+    with pytest.raises(StateMismatch):
+        OperatorHarness.restore(_kept_as(needed, None), snapshot, state_backend=backend)
