@@ -21,8 +21,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
     ('/data/in', '/in')
     """
     given: Any = path
-    text: str = os.fspath(given)
-    if not text or not isinstance(given, (str, os.PathLike)):
+    text: str = os.fspath(given) if isinstance(given, (str, os.PathLike)) else ""
+    if not text or not isinstance(text, str):
         raise InvalidArgument("a path must be a text that is not empty", got=repr(path))
     if text.startswith("file:"):
         text = _FILE.sub("", text)

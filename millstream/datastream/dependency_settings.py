@@ -112,7 +112,7 @@ class DependencySettings:
 
 def _path(given: str) -> str:
     """The path as it is now: the program may change its working folder before it is run."""
-    text = os.fspath(given)
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else ""
     if not text or not isinstance(text, str):
         raise InvalidArgument("a path must be a text that is not empty", got=repr(given))
     return text if ":/" in text else os.path.abspath(text)

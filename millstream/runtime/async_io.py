@@ -408,13 +408,16 @@ def _fitting(b: ChainBuilder, node: StreamNode) -> Callable[[Any], Any]:
     """What makes a result fit its declared type, and one that nobody else has, while it is still known whose it is."""
     types: dict[str | None, Any] = {tag: b.declared_type(node, tag) for tag in b.tags_of(node)}
     types[None] = node.output_type
-    keep = (lambda value: value) if b.object_reuse else own
+    copies = not b.object_reuse
 
     def fit(result: Any) -> Any:
         side = type(result) is tuple and len(result) == 2 and type(result[0]) is OutputTag
         tag, value = (result[0].tag_id, result[1]) if side else (None, result)
         declared = types.get(tag)
-        value = keep(value if declared is None else declared.convert(value))
+        if declared is not None:
+            value = declared.convert(value)
+        if copies:
+            value = own(value)
         return (result[0], value) if side else value
 
     return fit

@@ -276,7 +276,8 @@ class EpochDriver:
             over.set()
             self.interrupt()
 
-        timer = threading.Timer(self._timeout, give_up)
+        # A timeout that means "never" may be longer than a thread can wait.
+        timer = threading.Timer(min(self._timeout, threading.TIMEOUT_MAX), give_up)
         timer.daemon = True
         timer.start()
         cause: Exception | None = None

@@ -140,7 +140,7 @@ class JobRun(ABC):
                 self.failure = error
                 self.status = JobStatus.RESTARTING
                 _log.warning("the job failed and starts again in %.1f s: %s", pause, error)
-                if self._cancelled.wait(pause):
+                if self._cancelled.wait(min(pause, threading.TIMEOUT_MAX)):
                     return
 
     @abstractmethod

@@ -509,10 +509,11 @@ def _defaults(wanted: RecordTypeInfo) -> dict[str, Callable[[list[Any]], Any]]:
     # Not by identity: a class of a script comes to the workers with a mark of its own for what has no default.
     missing = type(dataclasses.MISSING)
     for field in dataclasses.fields(wanted.cls):
+        factory: Any = field.default_factory
         if not isinstance(field.default, missing):
             made[field.name] = _always(field.default)
-        elif not isinstance(field.default_factory, missing):
-            made[field.name] = _fresh(field.default_factory)
+        elif not isinstance(factory, missing):
+            made[field.name] = _fresh(factory)
     return made
 
 

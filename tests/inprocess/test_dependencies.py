@@ -237,6 +237,13 @@ def test_a_target_outside_the_working_folder(env, tmp_path):
         collect(env.from_collection([1]))
 
 
+@pytest.mark.parametrize("path", [None, 5, b"x", "", ["x"]])
+def test_what_is_no_path_is_refused(env, path):
+    for declare in (env.set_python_requirements, env.add_python_archive, env.add_python_file):
+        with pytest.raises(InvalidArgument, match="a path must be a text"):
+            declare(path)
+
+
 def test_bad_arguments(env):
     with pytest.raises(InvalidArgument):
         env.register_cached_file("/a", "")

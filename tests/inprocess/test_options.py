@@ -294,6 +294,30 @@ def test_an_epoch_that_takes_too_long(tmp_path):
     assert settings_with({}).checkpoint_timeout is None
 
 
+def test_times_that_mean_never(tmp_path):
+    """Flink's programs say Long.MAX_VALUE."""
+    never = f"{2**63 - 1} ms"
+    uncaught: list[Any] = []
+    hook, threading.excepthook = threading.excepthook, uncaught.append
+    try:
+        env = env_with(
+            {
+                "execution.checkpointing.timeout": never,
+                "restart-strategy.type": "fixed-delay",
+                "restart-strategy.fixed-delay.delay": never,
+            }
+        )
+        assert collect(env.from_collection([1, 2])) == [1, 2]
+        env.from_collection([0]).map(lambda n: 1 // n).print()
+        client = env.execute_async()
+        time.sleep(0.5)
+        assert not client.get_job_execution_result().done()
+        client.cancel().result(30)
+    finally:
+        threading.excepthook = hook
+    assert not uncaught
+
+
 @effect_of("execution.checkpointing.tolerable-failed-checkpoints")
 def test_tolerable_failed_checkpoints(tmp_path):
     def run(tolerable, fail):
