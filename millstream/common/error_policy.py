@@ -27,8 +27,8 @@ class DeadLetter(NamedTuple):
     """A record that could not be processed.
 
     `source` and `position` say where it came from: the split and the place in it if the operator reads a source
-    directly, else the channel and the place in its buffer. `data` is the record as it came, pickled; empty if it cannot
-    be pickled.
+    directly, else the channel and the place in its buffer; where batch mode has sorted the records by their keys, the
+    position is -1. `data` is the record as it came, pickled; empty if it cannot be pickled.
     """
 
     operator: str

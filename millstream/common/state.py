@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from millstream.common.functions import AggregateFunction, ReduceFunction
+from millstream.common.names import checked_name
 from millstream.common.state_ttl import StateTtlConfig
 from millstream.common.typeinfo_basic import TypeInformation
 from millstream.errors import InvalidArgument, UnsupportedOperation
@@ -250,7 +251,7 @@ class StateDescriptor(ABC):
                 got=repr(name)[:200],
                 hint='pass the name first, as in ValueStateDescriptor("count", Types.LONG())',
             )
-        self.name = name
+        self.name = checked_name(name, "the name of a state")
         self.type_info = _checked(name, type_info)
         self._ttl_config: StateTtlConfig | None = None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from millstream.common.execution_config import checked_parallelism
 from millstream.common.functions import SinkFunction
+from millstream.common.names import checked_name
 from millstream.datastream.program import as_function
 from millstream.graph.transformations import ChainingStrategy, OperatorTransformation
 
@@ -29,6 +30,7 @@ class DataStreamSink:
         1
         2
         """
+        name = checked_name(name, "the name of a sink")
         self._transformation.name = name if name.startswith("Sink: ") else f"Sink: {name}"
         return self
 
@@ -42,7 +44,7 @@ class DataStreamSink:
         1
         2
         """
-        self._transformation.uid = uid
+        self._transformation.uid = checked_name(uid, "the uid of a sink")
         return self
 
     def set_uid_hash(self, uid_hash: str) -> DataStreamSink:

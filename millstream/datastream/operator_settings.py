@@ -13,6 +13,7 @@ from millstream.common.execution_config import (
     checked_max_parallelism,
     checked_parallelism,
 )
+from millstream.common.names import checked_name
 from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
 from millstream.datastream.slot_sharing_group import SlotSharingGroup
@@ -54,7 +55,7 @@ class OperatorSettings:
         >>> env.from_collection([1]).map(str).name("as text").get_name()
         'as text'
         """
-        self._operator("name").name = name
+        self._operator("name").name = checked_name(name, "the name of an operator")
         return self
 
     def get_name(self) -> str:
@@ -76,7 +77,7 @@ class OperatorSettings:
         >>> list(counts.execute_and_collect())
         [('a', 1), ('a', 2)]
         """
-        self._operator("uid").uid = uid
+        self._operator("uid").uid = checked_name(uid, "the uid of an operator")
         return self
 
     def set_uid_hash(self: Self, uid_hash: str) -> Self:

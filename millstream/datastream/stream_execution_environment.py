@@ -18,6 +18,7 @@ from millstream.common.generics import T
 from millstream.common.job_client import JobClient
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
+from millstream.common.names import checked_name
 from millstream.common.source import Source
 from millstream.common.time import parse_duration
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
@@ -307,6 +308,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def _take_job(self, job_name: str | None) -> Job:
         """The program so far as a job; the environment is empty afterwards (rule 57)."""
+        if job_name is not None:
+            checked_name(job_name, "the name of a job")
         # What the program has put into the configuration itself nobody has looked at yet.
         options.check_values(self._configuration)
         self._warn_of_keys()

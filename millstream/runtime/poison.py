@@ -32,7 +32,6 @@ from millstream.errors import (
     JobError,
     KeySelectorError,
     MillstreamError,
-    MissingTimestamp,
     RecordNotSerializable,
     StateNotSerializable,
     TypeMismatchError,
@@ -56,7 +55,6 @@ _OF_THE_RECORD = (
     TypeMismatchError,
     RecordNotSerializable,
     StateNotSerializable,
-    MissingTimestamp,
     InvalidArgument,
 )
 # The share is that of so many records at least: of the first ten, one bad one says nothing.

@@ -33,6 +33,7 @@ from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.file_format import StreamFormat
 from millstream.connectors.file_source import FileSource
 from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import (
     ConfigurationError,
     EmptyProgramError,
@@ -1202,3 +1203,14 @@ def test_an_error_crosses_processes_as_text():
 def test_itemgetter_is_a_selector():
     stream = environment().from_collection([("a", 1), ("a", 2)]).key_by(operator.itemgetter(0))
     assert collect(stream.sum(1)) == [("a", 1), ("a", 3)]
+
+
+@pytest.mark.parametrize("name", [5, None, b"x", ["x"], True, "\ud800"])
+def test_what_is_no_name_is_refused_where_it_is_given(name):
+    env = environment()
+    stream = env.from_collection([1]).map(str)
+    sink = stream.print()
+    calls = [stream.name, stream.uid, sink.name, sink.uid, ValueStateDescriptor]
+    for call in calls if name is None else [*calls, env.execute]:
+        with pytest.raises(InvalidArgument):
+            call(name)
