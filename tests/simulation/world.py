@@ -531,7 +531,7 @@ class World(Outlets):
             if self.chance("checkpoint edited", free=True):
                 with self.untroubled():
                     copy = f"{self.base}/edited-{self.new_id()[:8]}"
-                    self.path = edit(self.path).write(copy)
+                    self.path = edit(self.path, allow_pickle=True).write(copy)
                 self.left.append(copy)
             # Under the name that it has, or under another.
             if self.random.random() < 0.6:
