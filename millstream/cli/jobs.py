@@ -15,7 +15,7 @@ from millstream.checkpoint.lease import LeaseRecord, read_lease, standing
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.cli.program import guarded
-from millstream.cli.terminal import echo
+from millstream.cli.terminal import echo, on_one_line
 from millstream.errors import StateError, StateNotFound
 from millstream.redaction import shown
 from millstream.runtime.requests import ask_driver
@@ -165,7 +165,8 @@ def list_(directory: str, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     for job in jobs:
-        echo(f"{job.job_id or '-':32}  {job.name}  checkpoint {job.checkpoint}  {job.told}")
+        name = on_one_line(job.name)
+        echo(f"{job.job_id or '-':32}  {name}  checkpoint {job.checkpoint}  {job.told}")
     if not jobs:
         echo("no jobs")
 

@@ -9,7 +9,7 @@ import click
 
 from millstream.cli.jobs import ask, checkpoint_dir_option, find_job, timeout_option
 from millstream.cli.program import guarded
-from millstream.cli.terminal import echo
+from millstream.cli.terminal import echo, on_one_line
 
 __all__ = ["savepoint"]
 
@@ -36,18 +36,18 @@ def show(path: str, as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
         return
     echo(
-        f"{'savepoint' if found['savepoint'] else 'checkpoint'} {found['epoch']} of '{found['job']}'"
+        f"{'savepoint' if found['savepoint'] else 'checkpoint'} {found['epoch']} of '{on_one_line(found['job'])}'"
     )
     echo(f"job id {found['job_id']}, {found['bytes']:,} bytes in {found['files']} files")
     for operator in found["operators"]:
         echo(
-            f"\n{operator['name']}  (uid {operator['uid']}, parallelism {operator['parallelism']}"
-            f" of at most {operator['max_parallelism']})"
+            f"\n{on_one_line(operator['name'])}  (uid {on_one_line(operator['uid'])},"
+            f" parallelism {operator['parallelism']} of at most {operator['max_parallelism']})"
         )
         for state in operator["states"]:
             kind = " with time-to-live" if state.get("ttl") else ""
             echo(
-                f"  {state['name']}: {state['kind']} state{kind}, {state.get('type') or 'pickled'}"
+                f"  {on_one_line(state['name'])}: {state['kind']} state{kind}, {state.get('type') or 'pickled'}"
             )
         if operator["splits"]:
             count = operator["splits"]

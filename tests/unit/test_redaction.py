@@ -224,6 +224,21 @@ def test_a_jobs_name_does_not_command_the_terminal(tmp_path):
         assert "\x07" not in done.output
 
 
+def test_a_name_of_two_lines_is_one_line_of_a_list(tmp_path):
+    """Else it could look like another job, or another operator."""
+    name = "evil\n4f2a  orders\t checkpoint 7"
+    env = environment(1, 1, execution__checkpointing__dir=tmp_path, restart_strategy__type="none")
+    totals = env.from_collection([1, 2, 0]).key_by(lambda n: 0).reduce(lambda a, b: a // b)
+    totals.name(name).uid(name).print()
+    with pytest.raises(JobError):
+        env.execute(name)
+    (folder,) = tmp_path.iterdir()
+    for words in (["list", "--dir", str(tmp_path)], ["savepoint", "show", str(folder)]):
+        lines = CliRunner().invoke(main, words).output.splitlines()
+        assert any("evil\\n4f2a" in line for line in lines)
+        assert not any(line.startswith("4f2a") for line in lines)
+
+
 def test_names_of_operators_in_plans_do_not_command_the_terminal():
     env = StreamExecutionEnvironment.get_execution_environment("in-process")
     env.from_collection([1]).map(str).name("a\x1b[2J token=canary").print()
