@@ -15,6 +15,7 @@ from millstream.checkpoint.manifest import (
     read_manifest,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
+from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import JobLocked, StateError
 
@@ -36,11 +37,11 @@ def check_claimable(manifest: Manifest, storage: Storage) -> None:
         ) from None
 
 
-def remove_claimed(path: str) -> None:
+def remove_claimed(path: str, seal: Seal | None = None) -> None:
     """Remove what was claimed: its manifest, then the files that no other checkpoint of its folder names. Nothing
     happens if it is gone."""
     try:
-        manifest, storage = open_checkpoint(path)
+        manifest, storage = open_checkpoint(path, seal)
     except StateError:
         return
     holder = None if manifest.savepoint else read_lease(storage)

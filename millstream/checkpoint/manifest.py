@@ -4,7 +4,7 @@ It is published after every task of the epoch has acknowledged, atomically, once
 manifest names does not exist. A savepoint has the same file, and everything it names lies beside it.
 
 ```
-MSMF 1 <crc32 of the rest>\\n
+MSMF 1 <crc32 of the rest>[ <signature of the rest>]\\n
 {"epoch": 7, ...}
 ```
 """
@@ -19,6 +19,8 @@ from zlib import crc32
 
 import msgspec
 
+from millstream.checkpoint import seal as seals
+from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import StateFile, damaged
 from millstream.checkpoint.storage import Storage
 from millstream.errors import StateDamaged, StateNotFound
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 METADATA = "_metadata"
-_FIRST_LINE = re.compile(rb"MSMF (\d+) ([0-9a-f]{8})\n")
+_FIRST_LINE = re.compile(rb"MSMF (\d+) ([0-9a-f]{8})(?: ([0-9a-f]{64}))?\n")
 _VERSION = 1
 
 
@@ -166,14 +168,15 @@ def manifest_name(epoch: int) -> str:
     return f"chk-{epoch}/{METADATA}"
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as bytes, with a checksum."""
+def encode_manifest(manifest: Manifest, seal: Seal | None = None) -> bytes:
+    """The manifest as bytes, with a checksum, and signed if there is a seal."""
     body = msgspec.json.encode(manifest)
-    return b"MSMF %d %08x\n" % (manifest.version, crc32(body)) + body
+    signature = b"" if seal is None else b" " + seal.manifest(body).hex().encode()
+    return b"MSMF %d %08x%s\n" % (manifest.version, crc32(body), signature) + body
 
 
-def decode_manifest(name: str, data: bytes) -> Manifest:
-    """A manifest from bytes, or a `StateDamaged` that names the file."""
+def decode_manifest(name: str, data: bytes, seal: Seal | None = None) -> Manifest:
+    """A manifest from bytes, or a `StateDamaged` that names the file; a `StateNotSigned` if it must be and is not."""
     first = _FIRST_LINE.match(data)
     if first is None:
         raise damaged(name, "it does not begin as a manifest")
@@ -182,6 +185,11 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
     body = memoryview(data)[first.end() :]
     if crc32(body) != int(first[2], 16):
         raise damaged(name, "its checksum does not match")
+    if seal is not None:
+        if first[3] is None:
+            raise seals.unsigned(name)
+        if not seals.same(seal.manifest(body), bytes.fromhex(first[3].decode())):
+            raise seals.forged(name)
     try:
         return msgspec.json.decode(body, type=Manifest)
     except msgspec.DecodeError as error:
@@ -190,7 +198,7 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
 
 def write_manifest(storage: Storage, manifest: Manifest) -> int:
     """Publish; its size. `FileExistsError` if the epoch has been published before."""
-    data = encode_manifest(manifest)
+    data = encode_manifest(manifest, storage.seal)
     storage.publish(manifest_name(manifest.epoch), data)
     return len(data)
 
@@ -199,7 +207,7 @@ def read_manifest(storage: Storage, epoch: int) -> Manifest:
     """The manifest of an epoch that is known to be complete."""
     name = manifest_name(epoch)
     try:
-        manifest = decode_manifest(name, storage.read(name))
+        manifest = decode_manifest(name, storage.read(name), storage.seal)
     except FileNotFoundError:
         msg = f"checkpoint {epoch} is missing"
         raise StateNotFound(msg, file=name, folder=storage.root) from None

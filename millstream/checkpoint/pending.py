@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.checkpoint.manifest import Manifest, manifest_name, read_manifest
+from millstream.checkpoint.seal import signed
 from millstream.checkpoint.storage import Storage
 from millstream.errors import StateError
 
@@ -26,15 +27,17 @@ def left_to_commit(storage: Storage, manifest: Manifest) -> Manifest:
 
 def mark_committed(storage: Storage, manifest: Manifest) -> None:
     """Write down that the committables of a published manifest are committed."""
-    storage.write(_mark_of(manifest.epoch), _mark(manifest))
+    name = _mark_of(manifest.epoch)
+    storage.write(name, signed(storage.seal, name, _mark(manifest)))
 
 
 def _is_committed(storage: Storage, manifest: Manifest) -> bool:
     if manifest.savepoint:
         # Nothing follows a savepoint in its folder.
         return False
+    mark = _mark_of(manifest.epoch)
     try:
-        if storage.read(_mark_of(manifest.epoch)) == _mark(manifest):
+        if storage.read(mark) == signed(storage.seal, mark, _mark(manifest)):
             return True
     except FileNotFoundError:
         pass

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,11 +30,12 @@ from millstream.checkpoint.manifest import (
     read_manifest,
 )
 from millstream.checkpoint.pending import left_to_commit
-from millstream.checkpoint.statefile import StateFile, damaged
+from millstream.checkpoint.seal import Seal
+from millstream.checkpoint.statefile import StateFile, damaged, sign_file
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
-from millstream.errors import CheckpointFailed, StateNotFound
+from millstream.errors import CheckpointFailed, InvalidArgument, StateNotFound
 
-__all__ = ["open_checkpoint", "savepoint_path", "write_savepoint"]
+__all__ = ["open_checkpoint", "savepoint_path", "sign_savepoint", "write_savepoint"]
 
 File = TypeVar("File", StateFile, FeedbackFile)
 
@@ -49,7 +51,7 @@ def write_savepoint(
     """Copy a complete checkpoint to `path`; its absolute form. The job's own files may go on to change. It is given up
     after `timeout` seconds."""
     started = time.monotonic()
-    target = open_storage(path)
+    target = open_storage(path, seal=source.seal)
     copied: dict[tuple[str, str], str] = {}
 
     def copy(root: str, file: File) -> File:
@@ -61,6 +63,19 @@ def write_savepoint(
             copied[key] = file.name
         return file
 
+    # Savepoints are taken between epochs, when the sinks are committed.
+    saved = msgspec.structs.replace(_with_files(manifest, copy), committables={}, origin=None)
+    if timeout is not None and time.monotonic() - started > timeout:
+        msg = "the savepoint took longer than a checkpoint may"
+        raise CheckpointFailed(
+            msg, timeout=f"{timeout:g} s", hint="raise execution.checkpointing.timeout"
+        )
+    target.publish(METADATA, encode_manifest(saved, target.seal))
+    return stable(path)
+
+
+def _with_files(manifest: Manifest, copy: Callable[[str, Any], Any]) -> Manifest:
+    """The manifest of a savepoint, with its files as `copy` makes them of a root and a file."""
     stores = {
         name: msgspec.structs.replace(
             store,
@@ -74,35 +89,46 @@ def write_savepoint(
         )
         for name, store in manifest.stores.items()
     }
-    for files in manifest.feedback.values():
-        for file in files:
-            copy("", file)
-    # Savepoints are taken between epochs, when the sinks are committed.
-    saved = msgspec.structs.replace(
-        manifest, stores=stores, committables={}, origin=None, savepoint=True
-    )
-    if timeout is not None and time.monotonic() - started > timeout:
-        msg = "the savepoint took longer than a checkpoint may"
-        raise CheckpointFailed(
-            msg, timeout=f"{timeout:g} s", hint="raise execution.checkpointing.timeout"
+    feedback = {uid: [copy("", file) for file in files] for uid, files in manifest.feedback.items()}
+    return msgspec.structs.replace(manifest, stores=stores, feedback=feedback, savepoint=True)
+
+
+def sign_savepoint(path: str, target_path: str, seal: Seal, before: Seal | None = None) -> str:
+    """Copy a savepoint or checkpoint, signed with another key than `before`, or for the first time; the copy's absolute
+    path. What a checkpoint has left to commit is left to whoever starts from the copy."""
+    manifest, source = open_checkpoint(path, before)
+    target = open_storage(target_path, seal=seal)
+    if target.list(""):
+        msg = "there is something at the path already: a savepoint is written to a new one"
+        raise InvalidArgument(
+            msg, path=shown(target_path), hint="give a path that does not exist yet"
         )
-    target.publish(METADATA, encode_manifest(saved))
-    return stable(path)
+
+    def copy(root: str, file: File) -> File:
+        storage = open_storage(root) if root else source
+        with storage.open_read(file.name) as old, target.open_write(file.name) as new:
+            size = sign_file(file.name, old, new, seal, before)
+        return msgspec.structs.replace(file, size=size)
+
+    target.publish(METADATA, encode_manifest(_with_files(manifest, copy), seal))
+    return stable(target_path)
 
 
-def open_checkpoint(path: str) -> tuple[Manifest, Storage]:
+def open_checkpoint(path: str, seal: Seal | None = None) -> tuple[Manifest, Storage]:
     """The manifest behind a path, with what it has left to commit, and the storage that its file names are relative
     to."""
     path = path.rstrip("/")
     if path.endswith(f"/{METADATA}"):
         path = path.removesuffix(f"/{METADATA}")
-    here = open_storage(path)
+    here = open_storage(path, seal=seal)
     try:
         data = here.read(METADATA)
     except (FileNotFoundError, NotADirectoryError):
         return _latest_of(path, here)
-    manifest = decode_manifest(f"{path}/{METADATA}", data)
-    storage = here if manifest.savepoint else open_storage(path.rpartition("/")[0] or ".")
+    manifest = decode_manifest(f"{path}/{METADATA}", data, seal)
+    storage = here
+    if not manifest.savepoint:
+        storage = open_storage(path.rpartition("/")[0] or ".", seal=seal)
     check_files(storage, manifest)
     return left_to_commit(storage, manifest), storage
 

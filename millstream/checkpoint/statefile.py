@@ -1,8 +1,8 @@
 """A file of a subtask's state: its changes in one epoch, or all of it.
 
 ```
-magic 4 | version u16 | 0 u16 | block*
-block:  length u32 | crc32 u32 | kind u8 | body
+magic 4 | version u16 | signed u16 | block*
+block:  length u32 | crc32 u32 | kind u8 | body | signature 32, if signed
 ```
 
 The first block is the header (JSON): the file's own name, so that a swapped file is noticed, and its tables. Then come
@@ -36,6 +36,8 @@ from zlib import crc32
 
 import msgspec
 
+from millstream.checkpoint import seal as seals
+from millstream.checkpoint.seal import Seal
 from millstream.errors import StateDamaged
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "TableInfo",
     "load_block",
     "load_plain",
+    "sign_file",
     "table_name",
 ]
 
@@ -111,12 +114,20 @@ class StateWriter:
     [('op/count', 'P', [('a', 1)])]
     """
 
-    def __init__(self, stream: BinaryIO, header: Header, dumps: Callable[[Any], bytes]) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        header: Header,
+        dumps: Callable[[Any], bytes],
+        seal: Seal | None = None,
+    ) -> None:
+        self._seal = seal
+        self._chained = b"" if seal is None else seal.first(header.name)
         self._stream = stream
         self._dumps = dumps
         self._count = 0
         self.size = _FILE.size
-        stream.write(_FILE.pack(_MAGIC, _VERSION, 0))
+        stream.write(_FILE.pack(_MAGIC, _VERSION, seal is not None))
         self._block(b"H" + msgspec.json.encode(header))
 
     def entries(self, table: int, kind: str, entries: list[Any]) -> None:
@@ -134,7 +145,10 @@ class StateWriter:
     def _block(self, body: bytes) -> None:
         self._stream.write(_BLOCK.pack(len(body), crc32(body, self._count)))
         self._stream.write(body)
-        self.size += _BLOCK.size + len(body)
+        if self._seal is not None:
+            self._chained = self._seal.block(self._chained, body)
+            self._stream.write(self._chained)
+        self.size += _BLOCK.size + len(body) + len(self._chained)
         self._count += 1
 
 
@@ -150,18 +164,27 @@ def load_block(info: TableInfo | None, kind: str, data: memoryview) -> Any:
 
 class StateReader:
     """Reads a file from a stream: iterate for (table, kind, entries); table -1 is operator state. Whatever is wrong
-    with the file is a `StateDamaged` that names it."""
+    with the file is a `StateDamaged` that names it, or with a seal a `StateNotSigned`, before it is decoded."""
 
-    def __init__(self, name: str, stream: BinaryIO, loads: Loads = load_block) -> None:
+    def __init__(
+        self, name: str, stream: BinaryIO, loads: Loads = load_block, seal: Seal | None = None
+    ) -> None:
+        self._seal = seal
+        self._chained = b"" if seal is None else seal.first(name)
         self._name = name
         self._stream = stream
         self._loads = loads
         self._count = 0
-        magic, version, _ = _FILE.unpack(self._exactly(_FILE.size, "its beginning"))
+        magic, version, signed = _FILE.unpack(self._exactly(_FILE.size, "its beginning"))
         if magic != _MAGIC:
             raise damaged(name, "it does not begin as a state file")
         if version != _VERSION:
             raise damaged(name, f"its format is {version}, known is {_VERSION}")
+        if signed > 1:
+            raise damaged(name, f"it is signed in a way that is not known: {signed}")
+        if seal is not None and not signed:
+            raise seals.unsigned(name)
+        self._signature = seals.SIZE if signed else 0
         body = self._block()
         if body[:1] != b"H":
             raise damaged(name, "it has no header")
@@ -207,8 +230,27 @@ class StateReader:
         body = self._exactly(length, f"block {self._count}")
         if crc32(body, self._count) != checksum:
             raise damaged(self._name, f"the checksum of block {self._count} does not match")
+        signature = self._exactly(self._signature, f"block {self._count}")
+        if self._seal is not None:
+            self._chained = self._seal.block(self._chained, body)
+            if not seals.same(self._chained, signature):
+                raise seals.forged(self._name)
         self._count += 1
         return body
+
+
+def sign_file(
+    name: str, source: BinaryIO, target: BinaryIO, seal: Seal, before: Seal | None = None
+) -> int:
+    """Copy a file, signed anew; its size. Nothing is decoded but its header."""
+    reader = StateReader(name, source, seal=before)
+    writer = StateWriter(target, reader.header, pickle.dumps, seal)
+    kind = b"H"
+    while kind != b"E":
+        body = reader._block()
+        kind = body[:1]
+        writer._block(body)
+    return writer.size
 
 
 class _Plain(pickle.Unpickler):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeAlias
 
 from millstream import redaction
+from millstream.checkpoint.seal import Seal
 from millstream.errors import ConfigurationError
 
 __all__ = ["LocalStorage", "Storage", "checked_name", "open_storage", "shown", "stable"]
@@ -43,6 +44,9 @@ class Storage(ABC):
 
     exclusive_publish: ClassVar[bool] = False
     """True if of several simultaneous `publish` calls with one name exactly one succeeds."""
+
+    seal: Seal | None = None
+    """What signs and checks the files that are kept here, for whoever writes and reads them."""
 
     @property
     @abstractmethod
@@ -365,23 +369,27 @@ def shown(root: str) -> str:
     return redaction.shown(root)
 
 
-def open_storage(root: str, *, durable: bool = True) -> Storage:
+def open_storage(root: str, *, durable: bool = True, seal: Seal | None = None) -> Storage:
     """The storage behind a root, in any process.
 
     A path or `file://` is a local folder. `s3`, `gs`, `hdfs` and `abfs` go through PyArrow, all
     else through fsspec; `arrow+s3://` and `fsspec+s3://` say which of the two. What `durable` says
-    (see `LocalStorage`) concerns local folders only.
+    (see `LocalStorage`) concerns local folders only. With a `seal`, state is signed and checked.
 
     >>> open_storage("file:///data/state").root
     '/data/state'
     """
     path = _local(root)
+    storage: Storage
     if path is not None:
-        return LocalStorage(path, durable=durable)
-    # Loads PyArrow's file systems or fsspec, which a local job does not need.
-    from millstream.checkpoint.storage_remote import open_remote
+        storage = LocalStorage(path, durable=durable)
+    else:
+        # Loads PyArrow's file systems or fsspec, which a local job does not need.
+        from millstream.checkpoint.storage_remote import open_remote
 
-    return open_remote(root)
+        storage = open_remote(root)
+    storage.seal = seal
+    return storage
 
 
 def _local(root: str) -> str | None:

@@ -471,6 +471,11 @@ STATE_DIRECTORY = _known(
     _key("millstream.state.dir").string_type().no_default_value(),
     "The folder on each worker's own disk for state that does not fit into memory.",
 )
+STATE_KEY_FILE = _known(
+    _key("millstream.state.hmac-key-file").string_type().no_default_value(),
+    "A file with a secret key, on every machine of the job, readable by its owner alone: all state is signed with it, "
+    "and what is not signed with it is not read.",
+)
 RESUME = _known(
     _key("millstream.recovery.resume").string_type().default_value("auto"),
     "Go on from the job's last checkpoint: auto if there is one, never, or the id or name of a job that must be there.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from millstream.checkpoint.storage import stable
 from millstream.common import options
 from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
@@ -26,6 +27,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         return options.get(configuration, option)
 
     dependencies = declared(configuration)
+    key_file = get(options.STATE_KEY_FILE)
     checkpoint = get(options.CHECKPOINTING_INTERVAL)
     pause = 0 if checkpoint is None else get(options.CHECKPOINTING_MIN_PAUSE)
     # An epoch is what is read between two checkpoints: it is made so long that they are that far apart.
@@ -45,6 +47,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         checkpoint_dir=get(options.CHECKPOINTING_DIRECTORY),
         savepoint_dir=get(options.SAVEPOINT_DIRECTORY),
         local_dir=get(options.STATE_DIRECTORY),
+        key_file=None if key_file is None else stable(key_file),
         mode=get(options.CHECKPOINTING_MODE),
         retained=get(options.CHECKPOINTING_NUM_RETAINED),
         retention=get(options.CHECKPOINTING_RETENTION),

@@ -82,7 +82,7 @@ class FeedbackReader(SourceReader):
     def read(self, split: str, start: int, end: int) -> Iterator[Any]:
         """The records of a file; it is always read as a whole."""
         with self.storage.open_read(split) as stream:
-            for _, _, (records, stamps) in StateReader(split, stream):
+            for _, _, (records, stamps) in StateReader(split, stream, seal=self.storage.seal):
                 if not self.stamped:
                     yield from records
                 else:
@@ -122,7 +122,7 @@ class FeedbackWriter:
     def _flush(self) -> None:
         if self._file is None:
             stream = self._open.enter_context(self._storage.open_write(self._header.name))
-            self._file = StateWriter(stream, self._header, dumps)
+            self._file = StateWriter(stream, self._header, dumps, self._storage.seal)
         stamps = self._stamps if self._stamped else None
         self._file.entries(0, "A", [self._values, stamps])
         self._count += len(self._values)

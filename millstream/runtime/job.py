@@ -13,6 +13,8 @@ import cloudpickle
 
 from millstream.checkpoint.coordinator import Layout
 from millstream.checkpoint.manifest import OperatorInfo, StoreState
+from millstream.checkpoint.seal import Seal
+from millstream.checkpoint.storage import Storage, open_storage
 from millstream.common.dependencies import Declared
 from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
@@ -56,6 +58,7 @@ class JobSettings:
     checkpoint_dir: str | None = None
     savepoint_dir: str | None = None
     local_dir: str | None = None
+    key_file: str | None = None
     mode: str = "EXACTLY_ONCE"
     retained: int = 1
     retention: str = "NO_EXTERNALIZED_CHECKPOINTS"
@@ -154,6 +157,12 @@ class JobSpec:
     untracked: bool = False
     # Classes of the program that cannot be imported, by name, for keys that come out of state.
     classes: bytes = b""
+    # Where each process finds the key that state is signed with.
+    key_file: str | None = None
+
+    def storage(self) -> Storage:
+        """The job's folder, in any process."""
+        return open_storage(self.state_dir, durable=self.durable, seal=Seal.of(self.key_file))
 
 
 @dataclass(frozen=True)
@@ -311,6 +320,7 @@ class Job:
             # One key at a time is always small.
             backend="hashmap" if self.batch else settings.backend,
             local_dir=settings.local_dir,
+            key_file=settings.key_file,
             levels=levels,
             targets={
                 e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index)

@@ -39,6 +39,7 @@ from millstream.checkpoint.restore import (
     without_sinks,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
+from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.storage import Storage, open_storage, shown, stable
 from millstream.errors import JobLocked, StateError, StateNotFound
 from millstream.redaction import get_logger
@@ -99,7 +100,9 @@ class JobFolder:
         else:
             assert temporary is not None
             root = temporary
-        self.storage: Storage = open_storage(root, durable=self.durable)
+        self.storage: Storage = open_storage(
+            root, durable=self.durable, seal=Seal.of(settings.key_file)
+        )
         self.lease: Lease | None = None
         self.job_id = job.id
         self.default_savepoints = settings.savepoint_dir
@@ -141,7 +144,7 @@ class JobFolder:
     def _begins_with(self) -> Manifest | None:
         path, epochs = self._job.settings.recovery_path, list_epochs(self.storage)
         if path is not None and not self._was_under_way(epochs):
-            return open_checkpoint(path)[0]
+            return open_checkpoint(path, self.storage.seal)[0]
         return read_manifest(self.storage, epochs[-1]) if epochs else None
 
     def check_lease(self) -> None:
@@ -197,7 +200,7 @@ class JobFolder:
         return path is not None and latest.restored_from == stable(path)
 
     def _from_path(self, path: str, epochs: list[int]) -> Start:
-        manifest, storage = open_checkpoint(path)
+        manifest, storage = open_checkpoint(path, self.storage.seal)
         layout = self._job.layout(self.job_id)
         if self._job.settings.claim_mode == "NO_CLAIM":
             manifest = _left_alone(manifest)
@@ -360,7 +363,7 @@ class JobFolder:
         if not path:
             return
         try:
-            remove_claimed(path)
+            remove_claimed(path, self.storage.seal)
         except (OSError, JobLocked) as error:
             _log.warning("%s was claimed, and stays: %s", shown(path), error)
         else:

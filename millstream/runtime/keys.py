@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -60,8 +61,12 @@ def check_key(key: Any) -> None:
     """Raise if the canonical form of a key refers to anything but parts of keys."""
     if type(key) is tuple:
         key = key[0]
-    if type(key) is bytes:
+    if type(key) is bytes and _REFERS.search(key) is not None:
         _Checked(io.BytesIO(key)).load()
+
+
+# Without one of the codes by which a pickle refers to anything, it holds plain values: the common tuple.
+_REFERS = re.compile(rb"[ciPQ\x82-\x84\x93]")
 
 
 class _Described:

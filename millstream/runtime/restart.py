@@ -17,6 +17,7 @@ from millstream.common.restart_strategy import (
 )
 from millstream.errors import (
     CheckpointFailed,
+    ConfigurationError,
     JobError,
     JobLocked,
     KeySelectorError,
@@ -39,7 +40,7 @@ __all__ = ["Restarts"]
 
 # Another try cannot help.
 _FINAL = (
-    *(ProgramError, JobLocked, RuntimeUnusable),
+    *(ProgramError, ConfigurationError, JobLocked, RuntimeUnusable),
     *(StateDamaged, StateMismatch, StateNotFound, StateNotSigned, StateNotTrusted),
 )
 # Another try may help, but three failures at the same place are a bug.

@@ -19,6 +19,7 @@ import msgspec
 from millstream.checkpoint.coordinator import Coordinator, Offsets
 from millstream.checkpoint.manifest import Feedback, Manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
+from millstream.checkpoint.seal import signed, verified
 from millstream.checkpoint.storage import Storage
 from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError, told
@@ -284,14 +285,17 @@ class SavepointRequests:
     def write_intent(self, epoch: int, offsets: Offsets, unread: Feedback) -> None:
         """The ranges up to here are about to be read."""
         intent = Intent(epoch=epoch, offsets=offsets, unread=unread)
-        self._folder.storage.write(INTENT, msgspec.json.encode(intent))
+        storage = self._folder.storage
+        storage.write(INTENT, signed(storage.seal, INTENT, msgspec.json.encode(intent)))
 
     def read_intent(self, since: int) -> Intent | None:
         """What was about to be read when the driver was lost, if that was not before checkpoint `since`."""
+        storage = self._folder.storage
         try:
-            intent = msgspec.json.decode(self._folder.storage.read(INTENT), type=Intent)
+            data = storage.read(INTENT)
         except FileNotFoundError:
             return None
+        intent = msgspec.json.decode(verified(storage.seal, INTENT, data), type=Intent)
         return intent if intent.epoch >= since else None
 
 

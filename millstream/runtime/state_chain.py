@@ -44,7 +44,7 @@ def write_file(
     """Write a file of the given parts; its size."""
     header = msgspec.structs.replace(header, tables=[info for info, _ in parts])
     with storage.open_write(header.name) as stream:
-        writer = StateWriter(stream, header, dumps)
+        writer = StateWriter(stream, header, dumps, storage.seal)
         if states is not None:
             writer.operator_state(states)
         for place, (info, blocks) in enumerate(parts):
@@ -78,7 +78,7 @@ def read_file(
 ) -> Iterator[tuple[TableInfo | None, str, Any]]:
     """The blocks of a file with the table that each belongs to; None is operator state."""
     with stream or open_file(storage, file) as stream:
-        reader = StateReader(file.name, stream, loads)
+        reader = StateReader(file.name, stream, loads, storage.seal)
         for place, kind, entries in reader:
             yield None if place < 0 else reader.header.tables[place], kind, entries
 

@@ -261,12 +261,16 @@ class StateStore:
                 return
         lists: list[tuple[Parent, dict[str, Any]]] = []
         for parent in version.parents:
-            storage = open_storage(parent.root) if parent.root else self._storage
+            storage = self._storage_of(parent)
             together: dict[str, Any] = {}
             for file in parent.chain:
                 together.update(self._operator_state_of(storage, file) or {})
             lists.append((parent, together))
         self._deal_out(version, lists)
+
+    def _storage_of(self, parent: Parent) -> Storage:
+        own = self._storage
+        return open_storage(parent.root, seal=own.seal) if parent.root else own
 
     def _operator_state_of(self, storage: Storage, file: StateFile) -> dict[str, Any] | None:
         for info, _, states in read_file(storage, file, loads=self._loads):
@@ -309,7 +313,7 @@ class StateStore:
         size = sum(file.size for parent in version.parents for file in parent.chain)
         with self._backend.applying(name, size, {}):
             for parent in version.parents:
-                storage = open_storage(parent.root) if parent.root else self._storage
+                storage = self._storage_of(parent)
                 states: dict[str, Any] = {}
                 theirs = subtask_range(parent.subtask, parent.parallelism, version.max_parallelism)
                 overlap = theirs.start < own.stop and own.start < theirs.stop

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
-from millstream.checkpoint.storage import Storage, open_storage
+from millstream.checkpoint.storage import Storage
 from millstream.common.sink import WriterContext
 from millstream.common.source import SourceReader, Timestamped, Watermark
 from millstream.errors import CheckpointFailed
@@ -74,7 +74,7 @@ class _Slot:
         self.subtask = subtask
         self.rows = RowBatch()
         self.used = 0.0
-        self.storage: Storage = open_storage(job.state_dir, durable=job.durable)
+        self.storage: Storage = job.storage()
         self.chains: dict[int, Chain] = {}
         self.readers: dict[int, SourceReader] = {}
         # By vertex, how far its inputs and generators have come.

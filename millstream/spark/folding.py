@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import open_storage
 from millstream.runtime.job import JobSpec
@@ -21,11 +22,11 @@ def run_fold(
     session: SparkSession, spec: JobSpec, store: str, chain: Sequence[StateFile]
 ) -> StateFile:
     """Fold on whatever slot is free."""
-    root, durable = spec.state_dir, spec.durable
+    root, durable, key_file = spec.state_dir, spec.durable, spec.key_file
 
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            storage = open_storage(root, durable=durable)
+            storage = open_storage(root, durable=durable, seal=Seal.of(key_file))
             file = fold_chain(storage, store, chain, uuid.uuid4().hex[:16])
             yield pa.RecordBatch.from_pydict({"file": [msgspec.json.encode(file)]})
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.storage import open_storage
 from millstream.common.types import Row
 from millstream.spark.session import job_session
@@ -29,7 +30,7 @@ def state_frame(
     root, stores = reader.storage.root, list(reader.stores_of(uid).values())
     if reader.describe(uid, state)["kind"] == "operator broadcast":
         stores = stores[:1]
-    allow_pickle = reader.allow_pickle
+    allow_pickle, key_file = reader.allow_pickle, reader.hmac_key_file
     sample = list(islice(reader.rows(uid, state), _SAMPLE))
     schema = pa.schema(
         [(name, _type([row[i] for row in sample])) for i, name in enumerate(columns)]
@@ -38,7 +39,7 @@ def state_frame(
     def entries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                storage = open_storage(root)
+                storage = open_storage(root, seal=Seal.of(key_file))
                 rows = rows_of(storage, stores[number], uid, state, allow_pickle=allow_pickle)
                 while chunk := list(islice(rows, _BATCH)):
                     yield pa.RecordBatch.from_arrays(

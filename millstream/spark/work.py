@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import cloudpickle
 
-from millstream.checkpoint.storage import Storage, open_storage
+from millstream.checkpoint.seal import signed, verified
+from millstream.checkpoint.storage import Storage
 from millstream.runtime.job import JobSpec
 from millstream.runtime.sources import SourceSpec, SubtaskRanges
 
@@ -28,10 +29,12 @@ def slot_count(job: JobSpec) -> int:
 
 def read_work(job: JobSpec, epoch: int, number: int) -> bytes | None:
     """In a worker: what the task with this number reads, None if nothing."""
+    storage, name = job.storage(), _name(job, epoch, number, slot_count(job))
     try:
-        return open_storage(job.state_dir).read(_name(job, epoch, number, slot_count(job)))
+        data = storage.read(name)
     except FileNotFoundError:
         return None
+    return verified(storage.seal, name, data)
 
 
 class WorkFiles:
@@ -39,7 +42,7 @@ class WorkFiles:
 
     def __init__(self, job: JobSpec, sources: Sequence[SourceSpec]) -> None:
         self._job = job
-        self._storage: Storage = open_storage(job.state_dir)
+        self._storage: Storage = job.storage()
         self._storage.delete_tree("work")
         self._slots = slot_count(job)
         self._first: dict[int, int] = {}
@@ -55,7 +58,7 @@ class WorkFiles:
         for work in works:
             name = _name(self._job, epoch, self._first[work.node] + work.subtask, self._slots)
             self._names.append(name)
-            self._storage.write(name, cloudpickle.dumps(work))
+            self._storage.write(name, signed(self._storage.seal, name, cloudpickle.dumps(work)))
 
     def remove(self) -> None:
         """The epoch is complete."""

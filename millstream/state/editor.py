@@ -34,8 +34,10 @@ class SavepointEditor:
     of a dataclass it is a dictionary by field. Pickles are read only with `allow_pickle`: all tables of a subtask that
     is changed are written anew."""
 
-    def __init__(self, path: str, *, allow_pickle: bool = False) -> None:
-        self._reader = SavepointReader(path, allow_pickle=allow_pickle)
+    def __init__(
+        self, path: str, *, allow_pickle: bool = False, hmac_key_file: str | None = None
+    ) -> None:
+        self._reader = SavepointReader(path, allow_pickle=allow_pickle, hmac_key_file=hmac_key_file)
         self._trust = Outside(allow_pickle=allow_pickle)
         self._loaded: dict[str, StateStore] = {}
 
@@ -140,7 +142,8 @@ class SavepointEditor:
 
     def write(self, path: str) -> str:
         """Write the changed savepoint to a new path, which is returned in its absolute form."""
-        reader, target = self._reader, open_storage(path)
+        reader = self._reader
+        target = open_storage(path, seal=reader.storage.seal)
         if target.list(""):
             msg = "there is something at the path already: a savepoint is written to a new one"
             raise InvalidArgument(msg, path=shown(path), hint="give a path that does not exist yet")
@@ -161,7 +164,7 @@ class SavepointEditor:
                 target.copy_from(reader.storage, one.name, one.name)
         # What a checkpoint has left to commit is left to whoever starts from here.
         saved = msgspec.structs.replace(reader.manifest, stores=stores, savepoint=True)
-        target.publish(METADATA, encode_manifest(saved))
+        target.publish(METADATA, encode_manifest(saved, target.seal))
         return stable(path)
 
 
@@ -199,6 +202,9 @@ def _encoder(table: Table) -> Callable[[Any], Any]:
     return plain
 
 
-def edit(path: str, *, allow_pickle: bool = False) -> SavepointEditor:
-    """Begin to change a savepoint or checkpoint; nothing is written before `write`."""
-    return SavepointEditor(path, allow_pickle=allow_pickle)
+def edit(
+    path: str, *, allow_pickle: bool = False, hmac_key_file: str | None = None
+) -> SavepointEditor:
+    """Begin to change a savepoint or checkpoint; nothing is written before `write`. With a key, what is read must be
+    signed with it, and what is written is."""
+    return SavepointEditor(path, allow_pickle=allow_pickle, hmac_key_file=hmac_key_file)

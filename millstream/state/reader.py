@@ -8,8 +8,9 @@ from typing import Any
 
 from millstream.checkpoint.manifest import Manifest, OperatorInfo, StoreState
 from millstream.checkpoint.savepoint import open_checkpoint
+from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import TableInfo, table_name
-from millstream.checkpoint.storage import Storage, shown
+from millstream.checkpoint.storage import Storage, shown, stable
 from millstream.errors import StateNotFound, UnsupportedOperation
 from millstream.runtime.operator_state import parts_of, reader_of
 from millstream.runtime.state_codec import codec_of_file, readable
@@ -21,14 +22,18 @@ __all__ = ["SavepointReader", "open_savepoint", "read", "read_pandas", "rows_of"
 
 class SavepointReader:
     """A savepoint, a retained checkpoint, or the latest checkpoint of a job's folder. Pickles in it are read only with
-    `allow_pickle`, because reading them runs what their writer put there."""
+    `allow_pickle`, because reading them runs what their writer put there; with `hmac_key_file` nothing is read that is
+    not signed with that key."""
 
-    def __init__(self, path: str, *, allow_pickle: bool = False) -> None:
+    def __init__(
+        self, path: str, *, allow_pickle: bool = False, hmac_key_file: str | None = None
+    ) -> None:
         self.path = path
         self.allow_pickle = allow_pickle
+        self.hmac_key_file = None if hmac_key_file is None else stable(hmac_key_file)
         self.manifest: Manifest
         self.storage: Storage
-        self.manifest, self.storage = open_checkpoint(path)
+        self.manifest, self.storage = open_checkpoint(path, Seal.of(self.hmac_key_file))
 
     @property
     def operators(self) -> dict[str, OperatorInfo]:
@@ -105,23 +110,40 @@ def _timeless(show: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda kept: show(kept[0])
 
 
-def open_savepoint(path: str, *, allow_pickle: bool = False) -> SavepointReader:
+def open_savepoint(
+    path: str, *, allow_pickle: bool = False, hmac_key_file: str | None = None
+) -> SavepointReader:
     """Look into a savepoint."""
-    return SavepointReader(path, allow_pickle=allow_pickle)
+    return SavepointReader(path, allow_pickle=allow_pickle, hmac_key_file=hmac_key_file)
 
 
-def read_pandas(path: str, uid: str, state: str, *, allow_pickle: bool = False) -> Any:
+def read_pandas(
+    path: str,
+    uid: str,
+    state: str,
+    *,
+    allow_pickle: bool = False,
+    hmac_key_file: str | None = None,
+) -> Any:
     """A state as a pandas frame."""
     import pandas as pd
 
-    reader = open_savepoint(path, allow_pickle=allow_pickle)
+    reader = open_savepoint(path, allow_pickle=allow_pickle, hmac_key_file=hmac_key_file)
     columns = column_names(reader.describe(uid, state))
     return pd.DataFrame(list(reader.rows(uid, state)), columns=columns)
 
 
-def read(path: str, uid: str, state: str, spark: Any = None, *, allow_pickle: bool = False) -> Any:
+def read(
+    path: str,
+    uid: str,
+    state: str,
+    spark: Any = None,
+    *,
+    allow_pickle: bool = False,
+    hmac_key_file: str | None = None,
+) -> Any:
     """A state as a Spark frame, read by one task per subtask of the job that wrote it."""
-    reader = open_savepoint(path, allow_pickle=allow_pickle)
+    reader = open_savepoint(path, allow_pickle=allow_pickle, hmac_key_file=hmac_key_file)
     described = reader.describe(uid, state)
     if not reader.stores_of(uid):
         raise UnsupportedOperation(f"the operator '{uid}' has written no state yet", path=path)

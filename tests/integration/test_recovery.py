@@ -82,11 +82,14 @@ def test_a_failure_in_mid_job_costs_nothing(make_env, tmp_path, how, backend):
     assert left == []
 
 
-def test_savepoint_rescale_and_read_as_a_frame(make_env, spark, tmp_path):
+def test_signed_savepoint_rescale_and_read_as_a_frame(make_env, spark, tmp_path):
     out, path, total = [], None, 0
+    key = tmp_path / "job.key"
+    key.write_bytes(b"a key that nobody else has got")
+    key.chmod(0o600)
     for parallelism in (1, 3, 2):
         total += 700
-        options = {"millstream.epoch.records": "300"}
+        options = {"millstream.epoch.records": "300", "millstream.state.hmac-key-file": str(key)}
         if path is not None:
             options["execution.state-recovery.path"] = path
         env = make_env(parallelism=parallelism, options=options)
@@ -101,8 +104,9 @@ def test_savepoint_rescale_and_read_as_a_frame(make_env, spark, tmp_path):
         path = client.stop_with_savepoint(False, str(tmp_path)).result(60)
         client.get_job_execution_result().result(60)
     assert counted(out) == expected(2100)
-    frame = millstream.state.read(path, "counter", "count", spark)
-    assert {row.key: row.value for row in frame.collect()} == dict.fromkeys(range(7), 300)
+    for key_file in (str(key), None):
+        frame = millstream.state.read(path, "counter", "count", spark, hmac_key_file=key_file)
+        assert {row.key: row.value for row in frame.collect()} == dict.fromkeys(range(7), 300)
 
 
 class _Growing(DataGeneratorSource):
