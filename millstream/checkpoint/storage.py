@@ -394,6 +394,8 @@ def open_storage(root: str, *, durable: bool = True, seal: Seal | None = None) -
 
 def _local(root: str) -> str | None:
     """The path, if the root is a local one."""
+    if "\0" in root:
+        raise ConfigurationError("a path cannot hold the character NUL", path=repr(root))
     if root.startswith("file:"):
         return _FILE.sub("", root, count=1)
     return None if _SCHEME.match(root) else root

@@ -1214,3 +1214,12 @@ def test_what_is_no_name_is_refused_where_it_is_given(name):
     for call in calls if name is None else [*calls, env.execute]:
         with pytest.raises(InvalidArgument):
             call(name)
+
+
+@pytest.mark.parametrize(
+    "option", ["execution__checkpointing__dir", "execution__state_recovery__path"]
+)
+def test_a_path_that_cannot_be_one_is_refused(option):
+    env = environment(**{option: "folder\0name"})
+    with pytest.raises(ConfigurationError, match="NUL"):
+        collect(env.from_collection([1]))
