@@ -507,3 +507,25 @@ def test_the_key_is_never_told(
     for folder, _, names in os.walk(tmp_path / "a"):
         for name in names:
             assert SECRET not in (Path(folder) / name).read_bytes()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "lmdb"])
+def test_a_job_without_a_key_unpickles_nothing_of_a_plain_table(
+    backend: str, original: str, tmp_path: Path
+) -> None:
+    for place, evil in enumerate([Evil(tmp_path / "made")] * 2):
+        path = str(tmp_path / f"copy{place}")
+        shutil.copytree(original, path)
+        for one in files(path):
+            if one.parts[-3] == "counter":
+                blocks = blocks_of(one)
+                for block in blocks:
+                    if block[0][:1] == b"P":
+                        entry = (pickle.dumps(evil), 1) if place else ("k0", evil)
+                        block[0] = block[0][:3] + pickle.dumps([entry])
+                write_blocks(one, blocks)
+        fix_sizes(path, Seal(SECRET))
+        error = refusal(None, path, state_backend_type=backend)
+        assert error.code == "STATE_NOT_TRUSTED"
+        assert "counter/count" in str(error)
+        assert not (tmp_path / "made").exists()
