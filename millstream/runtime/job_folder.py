@@ -202,12 +202,13 @@ class JobFolder:
     def _from_path(self, path: str, epochs: list[int]) -> Start:
         manifest, storage = open_checkpoint(path, self.storage.seal)
         layout = self._job.layout(self.job_id)
-        if self._job.settings.claim_mode == "NO_CLAIM":
+        own = _place(storage.root) == _place(self.storage.root)
+        # In its own folder the job is the one that it would be left to.
+        if self._job.settings.claim_mode == "NO_CLAIM" and not own:
             manifest = _left_alone(manifest)
         manifest = self._fitting(manifest, layout, shown(path))
         epoch = max([manifest.epoch, *epochs]) + 1
         # Files of the job's own folder are kept for as long as a checkpoint names them, others are not.
-        own = _place(storage.root) == _place(self.storage.root)
         root = "" if own else storage.root
         begin = restored_manifest(manifest, layout, epoch=epoch, root=root)
         # What the engine remembers belongs to the run that was saved.

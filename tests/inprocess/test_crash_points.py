@@ -131,6 +131,15 @@ def test_a_checkpoint_that_is_not_claimed_keeps_what_it_has_to_commit(tmp_path, 
     assert outlet.read() == EACH_ONCE
 
 
+@pytest.mark.parametrize("mode", ["LEGACY", "NO_CLAIM", "CLAIM"])
+def test_the_job_that_wrote_a_checkpoint_commits_what_it_has_left_in_any_claim_mode(
+    tmp_path, outlet, mode
+):
+    die(tmp_path, outlet)
+    run(tmp_path, outlet.sink(), **{RECOVERY: latest(tmp_path), CLAIM: mode})
+    assert outlet.read() == EACH_ONCE
+
+
 @pytest.mark.parametrize("by_path", [False, True])
 @pytest.mark.parametrize("change", ["another uid", "operator added", "sink removed"])
 def test_a_sink_that_is_not_found_again_is_refused(tmp_path, outlet, by_path, change, caplog):
