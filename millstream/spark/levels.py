@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
 import cloudpickle
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -42,7 +43,7 @@ def level_frame(
         frames.append(_unbounded_sources(session, spec, shipped))
     # An epoch that reads nothing reads nothing of frames either.
     reads = not work or any(one.ended for one in work)
-    frames.extend(_frame_sources(job, spec, shipped, reads=reads))
+    frames.extend(_frame_sources(session, job, spec, shipped, reads=reads))
     frame = reduce(DataFrame.union, frames)
     for index, stage in enumerate(spec.levels):
         if index > 0:
@@ -86,7 +87,15 @@ def _unbounded_sources(session: SparkSession, spec: JobSpec, shipped: bytes) -> 
     return ticks.mapInArrow(source_level(_run_of(spec), shipped, None), SCHEMA_DDL)
 
 
-def _frame_sources(job: Job, spec: JobSpec, shipped: bytes, *, reads: bool) -> list[DataFrame]:
+def _no_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return iter(())
+
+
+def _frame_sources(
+    session: SparkSession, job: Job, spec: JobSpec, shipped: bytes, *, reads: bool
+) -> list[DataFrame]:
     frames = []
     for vertex in job.frame_sources:
         operator = vertex.head.operator
@@ -98,7 +107,13 @@ def _frame_sources(job: Job, spec: JobSpec, shipped: bytes, *, reads: bool) -> l
                 declared_at=vertex.head.declared_at,
                 hint="read it as a stream (spark.readStream), or use from_collection for small data",
             )
-        frame = operator.frame if reads else operator.frame.limit(0)
+        frame = operator.frame
+        if operator.bounded:
+            # A frame that the optimizer knows to be empty has no partition, so nobody would say that it has ended.
+            nothing = session.range(0, 1, 1, 1).mapInArrow(_no_rows, frame.schema)
+            frame = frame.union(nothing) if reads else nothing
+        elif not reads:
+            frame = frame.limit(0)
         numbered = frame.coalesce(vertex.parallelism).withColumn(
             FRAME_PARTITION, sf.spark_partition_id()
         )

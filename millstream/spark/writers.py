@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millstream.errors import SinkError, told
+from millstream.errors import InvalidArgument, SinkError, told
 from millstream.graph.operators import CollectOp
 from millstream.runtime.job import Job
 from millstream.runtime.outputs import EpochRow
@@ -27,9 +28,18 @@ __all__ = ["SparkWriters", "as_frame"]
 
 def as_frame(rows: DataFrame, node: int, ddl: str) -> DataFrame:
     """The records that an operator sent to the driver, as a frame with a schema."""
-    columns = StructType.fromDDL(ddl)
-    assert isinstance(columns, StructType)
-    schema = to_arrow_schema(columns, timezone="UTC")
+    try:
+        columns = StructType.fromDDL(ddl)
+        assert isinstance(columns, StructType)
+        schema = to_arrow_schema(columns, timezone="UTC")
+    except PySparkException as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise InvalidArgument(
+            "Spark cannot make a frame with this schema", schema=ddl, cause=first
+        ) from error
+    names = [column.casefold() for column in columns.names]
+    if len({*names}) < len(names):
+        raise InvalidArgument("a schema needs columns of different names", schema=ddl)
     return rows.where(sf.col("edge") == client_edge(node)).mapInArrow(
         decode_client_rows(node, schema), ddl
     )

@@ -21,7 +21,7 @@ from millstream.datastream.connectors.file_system import (
 )
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream.connectors.spark import SparkSink
-from millstream.errors import JobError, SourceNotFound, UnsupportedOperation
+from millstream.errors import InvalidArgument, JobError, SourceNotFound, UnsupportedOperation
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 NONE = WatermarkStrategy.no_watermarks()
@@ -136,6 +136,25 @@ def test_batch_frame_in_and_out(make_env: Any, spark: Any) -> None:
     assert out.columns == ["f0", "f1"]
     best = {row.f0: row.m for row in out.groupBy("f0").agg({"f1": "max"}).toDF("f0", "m").collect()}
     assert best == {f"k{i}": sum(n for n in range(60) if n % 3 == i) for i in range(3)}
+
+
+@pytest.mark.parametrize("schema", ["a int, A int", "a nosuch", "a varchar(2)", "a int,,"])
+def test_a_schema_that_is_none_is_refused(make_env: Any, schema: str) -> None:
+    with pytest.raises(InvalidArgument, match="schema") as caught:
+        make_env().from_collection([(1, 2)]).to_dataframe(schema)
+    assert caught.value.evidence["schema"] == schema
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize(
+    "query", ["select 1 a where false", "select id a from range(5) where id > 9"]
+)
+def test_a_frame_without_rows_ends(make_env: Any, spark: Any, query: str, parallelism: int) -> None:
+    """Also one that the optimizer knows to be empty, which has not a single partition."""
+    rows = make_env(parallelism=parallelism).from_dataframe(spark.sql(query))
+    assert list(rows.execute_and_collect()) == []
+    rows = make_env(parallelism=parallelism).from_dataframe(spark.sql(query))
+    assert list(rows.map(lambda row: (row.a, 1)).key_by(0).sum(1).execute_and_collect()) == []
 
 
 def test_rows_of_a_frame_are_named_rows(make_env: Any, spark: Any) -> None:
