@@ -61,7 +61,7 @@ test-spark: $(STAMP) ## tests on a local Spark
 
 .PHONY: properties
 properties: $(STAMP) ## thousands of random programs against the reference interpreters (N=2000)
-	MILLSTREAM_EXAMPLES=$(or $(N),2000) $(BIN)/python -m pytest tests/properties $(PYTEST_ARGS)
+	MILLSTREAM_EXAMPLES=$(or $(N),2000) $(BIN)/python -m pytest -o timeout=7200 tests/properties $(PYTEST_ARGS)
 
 .PHONY: mutants
 mutants: $(STAMP) ## small changes of the code that decides, and how many of them no test notices (N=20)

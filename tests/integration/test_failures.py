@@ -56,8 +56,17 @@ def test_key_selector(make_env: Any) -> None:
     assert caught.value.evidence["record"] == "{}"
 
 
+def test_record_that_cannot_be_copied(make_env: Any) -> None:
+    env = make_env()
+    env.from_collection([1]).map(lambda n: threading.Lock()).name("locks").rebalance().print()
+    with pytest.raises(RecordNotSerializable, match="cannot be copied") as caught:
+        env.execute()
+    assert caught.value.evidence["operator"] == "locks"
+
+
 def test_record_that_cannot_be_sent(make_env: Any) -> None:
     env = make_env()
+    env.get_config().enable_object_reuse()  # or its copy would fail first
     env.from_collection([1]).map(lambda n: threading.Lock()).name("locks").rebalance().print()
     with pytest.raises(RecordNotSerializable, match="a record of 'locks' cannot be serialized"):
         env.execute()
