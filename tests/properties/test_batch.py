@@ -37,7 +37,7 @@ def options(memory):
 @st.composite
 def in_order(draw):
     """One split in the order of time, all at even times; some records announce what is before them."""
-    moves = st.tuples(timed.KEYS, st.integers(0, 9), st.integers(0, 3), st.booleans())
+    moves = st.tuples(timed.LETTERS, st.integers(0, 9), st.integers(0, 3), st.booleans())
     records = []
     time = 2 * draw(st.integers(-5, 5))
     for key, number, step, marks in draw(timed.few_or_many(moves)):
@@ -88,7 +88,7 @@ def run_over_time(mode, program, parallelism, epoch, **settings):
     with tempfile.TemporaryDirectory() as folder:
         settings["execution__checkpointing__dir"] = folder
         env = environment(parallelism, epoch, **settings).set_runtime_mode(mode)
-        main, side = timed.build(env, program, None)
+        main, side = timed.build(env, program, None, timed.PLAIN)
         main._sink("results", CollectOp(results.extend))
         if side is not None:
             side._sink("late", CollectOp(late.extend))

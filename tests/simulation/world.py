@@ -828,10 +828,10 @@ class _Ids:
 
 
 def _open_sim(original: Any) -> Any:
-    def open_storage(root: str, *, durable: bool = True) -> Any:
+    def open_storage(root: str, *, durable: bool = True, seal: Any = None) -> Any:
         if root.startswith(SCHEME):
             return SimStorage(root, program.outside.disk)
-        return original(root, durable=durable)
+        return original(root, durable=durable, seal=seal)
 
     return open_storage
 
@@ -897,7 +897,7 @@ def simulated():
     replaced = [
         *(
             (module, "open_storage", opening)
-            for module in (storage, task, job_folder, store, savepoint, editor)
+            for module in (storage, job, job_folder, store, savepoint, editor)
         ),
         (job, "_ship", ships),
         (job, "uuid", _Ids),
