@@ -194,7 +194,9 @@ class AlignedWindows(SimpleWindows):
         if self._apply is not None:
             # The function may use state, and so change what is gone through.
             for key, accumulator in list(items):
-                value = result(isolate(accumulator) if shared else accumulator)
+                if shared and type(accumulator) not in ATOMIC:
+                    accumulator = isolate(accumulator)
+                value = result(accumulator)
                 self._call(end - self.size, end, key, value)
         elif shared:
             for _, accumulator in items:

@@ -50,11 +50,13 @@ class Module:
 
 
 class _Function:
-    __slots__ = ("depth", "lines")
+    __slots__ = ("depth", "lines", "prepared")
 
     def __init__(self, header: str) -> None:
         self.lines: list[tuple[str, Location | None]] = [("    " + header, None)]
         self.depth = 2
+        # How many lines stand before the first loop.
+        self.prepared = 0
 
 
 class Code:
@@ -91,6 +93,12 @@ class Code:
         """Add a line to the function at hand."""
         function = self._stack[-1]
         function.lines.append(("    " * function.depth + text, self.location))
+
+    def prepare(self, text: str) -> None:
+        """Add a line to the beginning of the function at hand, before the loop over its records."""
+        function = self._stack[-1]
+        function.prepared += 1
+        function.lines.insert(function.prepared, ("    " * 2 + text, None))
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:

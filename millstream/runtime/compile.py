@@ -19,7 +19,7 @@ from millstream.graph.transformations import line_of
 from millstream.redaction import get_logger
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
 from millstream.runtime.async_io import compile_async
-from millstream.runtime.clock import NO_TIME
+from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.contexts import (
     BroadcastSideContext,
     ElementContext,
@@ -245,6 +245,7 @@ def _compile_stage(b: ChainBuilder, node: StreamNode, strategy: WatermarkStrateg
         )
     stage = b.stages.setdefault(node.id, WatermarkStage(strategy, node.name))
     name, t = code.bind(stage, "stage"), code.fresh("t")
+    follows = strategy.kind in ("monotonous", "bounded")
     if strategy.timestamp_assigner is not None:
         method = strategy.timestamp_assigner.extract_timestamp
         field = timestamp_subscript_of(method)
@@ -254,20 +255,29 @@ def _compile_stage(b: ChainBuilder, node: StreamNode, strategy: WatermarkStrateg
             code.line(f"{t} = {code.bind(method, 'timestamp')}({v}, {b.stamp()})")
         else:
             code.line(f"{t} = {v}[{field!r}]")
-        check = code.bind(_timestamp, "checked")
-        with code.block(
-            f"if type({t}) is not int or not -0x8000000000000000 <= {t} <= 0x7fffffffffffffff:"
-        ):
-            code.line(f"{t} = {check}({t})")
+        check = f"{t} = {code.bind(_timestamp, 'checked')}({t})"
+        with code.block(f"if type({t}) is not int:"):
+            code.line(check)
+        if follows:
+            # A timestamp that is not the largest is compared with the least there can be, any other with the largest.
+            with code.block(f"if {t} > {name}.max:"):
+                with code.block(f"if {t} > {MAX_TIME}:"):
+                    code.line(check)
+                code.line(f"{name}.max = {t}")
+            with code.block(f"elif {t} < {NO_TIME}:"):
+                code.line(check)
+        else:
+            with code.block(f"if not {NO_TIME} <= {t} <= {MAX_TIME}:"):
+                code.line(check)
         b.at(node, v)
     else:
         code.line(f"{t} = {b.stamp()}")
+        if follows:
+            with code.block(f"if {t} > {name}.max:"):
+                code.line(f"{name}.max = {t}")
     if strategy.idle_timeout_ms is not None or strategy.kind == "generator":
         with code.block(f"if {name}.quiet:"):
             code.line(f"{name}.heard()")
-    if strategy.kind in ("monotonous", "bounded"):
-        with code.block(f"if {t} > {name}.max:"):
-            code.line(f"{name}.max = {t}")
     with b.stamped_by(t if strategy.stamps or b.stamped else ""):
         b.emit(node, v)
     if stage.generator is not None:

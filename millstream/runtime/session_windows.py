@@ -217,7 +217,9 @@ class SessionWindows(SimpleWindows):
             return
         over: list[Session] = []
         for session in sessions:
-            last = min(session[1] - 1, MAX_TIME)
+            last = session[1] - 1
+            if last > MAX_TIME:
+                last = MAX_TIME
             if last == at and last > before:
                 reached("timer firing")
                 self._fire(key, session)
@@ -261,6 +263,6 @@ class SessionWindows(SimpleWindows):
         start, end, accumulator = session
         value = self._result(accumulator if type(accumulator) in ATOMIC else isolate(accumulator))
         if self._apply is None:
-            self._emit(value, min(end - 1, MAX_TIME))
+            self._emit(value, end - 1 if end <= MAX_TIME else MAX_TIME)
             return
         self._call(start, end, key, value)

@@ -71,8 +71,9 @@ class SimpleWindows:
         self._enter(window)
         results = self._apply(window, [value])
         if results is not None:
+            emit, last = self._emit, window.max_timestamp()
             for one in results:
-                self._emit(one, min(end - 1, MAX_TIME))
+                emit(one, last)
 
     # -- windows of a former program --------------------------------------------------------------------------
 

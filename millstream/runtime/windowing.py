@@ -284,9 +284,22 @@ def _compile_aligned(
     with code.block(f"if {pane} < {windows}.fired:"):
         code.line(f"{code.bind(operator.slow, 'slow')}({v}, {t}, {canon})")
     with code.block("else:"):
-        code.line(f"{found} = {code.bind(operator.changes.get, 'pane')}({pane})")
-        with code.block(f"if {found} is None:"):
-            code.line(f"{found} = {code.bind(operator.open_pane, 'open_pane')}({pane})")
+        look = f"{found} = {code.bind(operator.changes.get, 'pane')}({pane})"
+        new = f"{found} = {code.bind(operator.open_pane, 'open_pane')}({pane})"
+        if node.id in b.journals:
+            # What a failed record has done to panes is undone, by other panes in their places.
+            code.line(look)
+            with code.block(f"if {found} is None:"):
+                code.line(new)
+        else:
+            # Mostly the pane of the record before: one that has not been read is the same throughout a buffer.
+            last = code.fresh("q")
+            code.prepare(f"{last} = {found} = None")
+            with code.block(f"if {pane} != {last}:"):
+                code.line(look)
+                with code.block(f"if {found} is None:"):
+                    code.line(new)
+                code.line(f"{last} = {pane}")
         code.line(f"{so_far} = {found}.get({canon}, {missing})")
         with code.block(f"if {so_far} is {missing}:"):
             code.line(f"{so_far} = {code.bind(operator.before, 'before')}({pane}, {canon})")
