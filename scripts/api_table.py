@@ -12,8 +12,9 @@ import inspect
 import sys
 import textwrap
 from collections import Counter
-from pathlib import Path
 from typing import Any
+
+import written_page
 
 from millstream.common.compat import why_no_effect
 from millstream.errors import MillstreamError
@@ -21,7 +22,6 @@ from millstream.pyflink.answers import answer
 from millstream.pyflink.catalogue import Member, PyFlinkModule, modules
 from millstream.pyflink.resolve import class_of, lookup
 
-PAGE = Path(__file__).parents[1] / "docs" / "api_status.md"
 WORKS, NO_EFFECT, MISSING = "works", "accepted, no effect", "not available"
 Status = tuple[str, str]
 
@@ -184,20 +184,5 @@ def renamed_parameters() -> str:
     return head + "\n".join(dict.fromkeys(lines))
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with --check compare it."""
-    text = page()
-    if "--check" in arguments:
-        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        if current != text:
-            print(
-                "docs/api_status.md is not up to date: run python scripts/api_table.py",
-                file=sys.stderr,
-            )
-        return int(current != text)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(written_page.main("api_status.md", page()))

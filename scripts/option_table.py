@@ -7,12 +7,11 @@ python scripts/option_table.py [--check]
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+import written_page
 
 from millstream.common import options
 from millstream.common.config_options import ConfigOption
-
-PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 
 HEAD = """\
 # Options
@@ -77,20 +76,5 @@ def page() -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with --check compare it."""
-    text = page()
-    if "--check" in arguments:
-        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        if current != text:
-            print(
-                "docs/options.md is not up to date: run python scripts/option_table.py",
-                file=sys.stderr,
-            )
-        return int(current != text)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(written_page.main("options.md", page()))
