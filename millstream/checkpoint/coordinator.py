@@ -2,8 +2,9 @@
 `CheckpointCoordinator`).
 
 It is a pure state machine: `handle(event)` gives the commands that follow, and whoever drives it carries them out and
-reports back with the next event. It reads no clock, no file and no random number, so a simulation can drive it through
-any order of crashes.
+reports back with the next event. Events are all it is told (`millstream.checkpoint.events`), commands all it says
+(`millstream.checkpoint.commands`). It reads no clock, no file and no random number, so a simulation can drive it
+through any order of crashes.
 
 The steps of epoch n, under EXACTLY_ONCE:
 
@@ -17,7 +18,7 @@ The steps of epoch n, under EXACTLY_ONCE:
 8. `Fold`: chains that have become long are folded into one file beside the job; the result joins a later manifest.
 
 Savepoints are copies of a complete checkpoint. The driver takes them between two epochs, and has the files pinned
-meanwhile.
+meanwhile (`Pinned`, `Unpinned`).
 
 What if step k fails, or the driver dies in it?
 
@@ -40,200 +41,44 @@ skipped, so a record may be lost but is never processed twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
-from millstream.checkpoint.manifest import (
-    Feedback,
-    Manifest,
-    OperatorInfo,
-    SplitTimes,
-    StoreState,
+from millstream.checkpoint.commands import (
+    Command,
+    Commit,
+    Deliver,
+    Finish,
+    Fold,
+    Intend,
+    Plan,
+    Publish,
+    Remove,
+    Run,
 )
+from millstream.checkpoint.events import (
+    Cleaned,
+    Committed,
+    Delivered,
+    Event,
+    Folded,
+    FoldFailed,
+    Intended,
+    Next,
+    Offsets,
+    Pinned,
+    Planned,
+    Published,
+    Ran,
+    Resume,
+    Unpinned,
+)
+from millstream.checkpoint.manifest import Feedback, Manifest, OperatorInfo, StoreState
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import EngineError
 
-__all__ = [
-    "Cleaned",
-    "Commit",
-    "Committed",
-    "Coordinator",
-    "Deliver",
-    "Delivered",
-    "Finish",
-    "Fold",
-    "Folded",
-    "Intend",
-    "Intended",
-    "Next",
-    "Plan",
-    "Planned",
-    "Publish",
-    "Published",
-    "Ran",
-    "Remove",
-    "Resume",
-    "Run",
-]
-
-Offsets = dict[str, dict[str, int]]
-
-
-# -- events --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Resume:
-    """The driver starts from a manifest (or from nothing); `kept` are all that are there, oldest first."""
-
-    manifest: Manifest | None
-    kept: Sequence[Manifest] = ()
-
-
-@dataclass(frozen=True)
-class Next:
-    """Begin the next epoch."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The epoch's ranges end at `offsets`; of what was fed back before it, it leaves `unread` to the next one."""
-
-    offsets: Offsets
-    unread: Feedback = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Intended:
-    """The intent is published."""
-
-
-@dataclass(frozen=True)
-class Acknowledgement:
-    """One task's report, as far as checkpoints are concerned."""
-
-    level: int
-    subtask: int
-    attempt: str
-    stores: dict[str, StateFile | None]
-    registered: dict[str, dict[str, dict[str, Any]]]
-    committables: dict[str, list[bytes]]
-    input_ended: bool
-    feedback: Feedback = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Ran:
-    """All tasks are done."""
-
-    reports: Sequence[Acknowledgement]
-
-
-@dataclass(frozen=True)
-class Published:
-    """The manifest is there."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """The sinks have committed."""
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """The driver's consumers have their records."""
-
-
-@dataclass(frozen=True)
-class Cleaned:
-    """What was to be removed is removed."""
-
-
-@dataclass(frozen=True)
-class Folded:
-    """A chain has been folded; `file.covers` is its last file."""
-
-    store: str
-    file: StateFile
-
-
-# -- commands ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Decide what epoch `epoch` reads; answer with `Planned`."""
-
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Intend:
-    """Publish that the ranges up to `offsets` are about to be read; answer with `Intended`."""
-
-    epoch: int
-    offsets: Offsets
-    unread: Feedback = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Run:
-    """Run all tasks; answer with `Ran`."""
-
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Write the manifest, create-only; answer with `Published`."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True)
-class Commit:
-    """Commit the sinks; answer with `Committed`. `epoch` and `job_id` are those in which the committables were written;
-    `again` if they may have been committed before."""
-
-    epoch: int
-    committables: dict[str, list[bytes]]
-    job_id: str = ""
-    again: bool = False
-
-
-@dataclass(frozen=True)
-class Deliver:
-    """Hand over what is for the driver; answer with `Delivered`."""
-
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Remove manifests, then files; answer with `Cleaned`."""
-
-    epochs: Sequence[int]
-    files: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Fold a chain some time; tell with `Folded`. Expects no answer now."""
-
-    store: str
-    chain: Sequence[StateFile]
-
-
-@dataclass(frozen=True)
-class Finish:
-    """The epoch is over; the job too if `ended`."""
-
-    ended: bool
-
-
-Event = Any
-Command = Any
+__all__ = ["Coordinator", "Layout"]
 
 
 @dataclass(frozen=True)
@@ -251,7 +96,8 @@ class Layout:
 
 class Coordinator:
     """Decides. `mode` is EXACTLY_ONCE, AT_LEAST_ONCE or AT_MOST_ONCE; `retained` manifests stay (two at least, because
-    tasks of epoch n read the one of n-1 while n is published)."""
+    tasks of epoch n read the one of n-1 while n is published). `extend` gives a chain after an epoch and its file,
+    `must_fold` says which chains are too long, and every `sweep_every`-th epoch looks for what attempts have left."""
 
     def __init__(
         self,
@@ -261,98 +107,109 @@ class Coordinator:
         retained: int = 1,
         must_fold: Callable[[Sequence[StateFile]], bool] = lambda chain: False,
         extend: Callable[[Sequence[StateFile], StateFile | None], list[StateFile]],
-        now: Callable[[], float] = lambda: 0.0,
+        sweep_every: int = 256,
     ) -> None:
         self._layout = layout
         self._mode = mode
         self._retained = max(2, retained)
         self._must_fold = must_fold
         self._extend = extend
-        self._now = now
+        self._sweep_every = sweep_every
+        self._epoch = 0
         self._last: Manifest | None = None
         self._kept: list[Manifest] = []
         self._next: Manifest | None = None
+        self._extra: dict[str, Any] = {}
         self._offsets: Offsets = {}
         self._unread: Feedback = {}
-        self._folding: dict[str, str] = {}
+        self._draining = False
+        # Chains that are being folded; until the last of them is done all their files stay.
+        self._folding: set[str] = set()
+        self._held: set[str] = set()
+        # Files that stand for a chain as soon as the store's next report makes a new one.
         self._folded: dict[str, StateFile] = {}
-        self._pinned: set[str] = set()
-        self._saving: list[frozenset[str]] = []
+        self._pins: list[frozenset[str]] = []
         self._resuming = False
-        self.epoch = 0
-        # What the engine wants to find in the manifest again.
-        self.extra: dict[str, Any] = {}
         # What the job has claimed and still has to remove.
-        self.claims = ""
-        # The watermark generators of the epoch's splits, set with its acknowledgements.
-        self.times: SplitTimes = {}
+        self._claims = ""
 
     @property
     def manifest(self) -> Manifest | None:
         """The latest complete checkpoint."""
         return self._last
 
-    @property
-    def committing(self) -> Manifest | None:
-        """The checkpoint whose committables are being committed, which is not always complete yet."""
-        return self._next or self._last
-
     def handle(self, event: Event) -> list[Command]:
         """The commands that follow from an event."""
         match event:
-            case Resume():
-                return self._resume(event)
-            case Next():
-                return [Plan(self.epoch)]
-            case Planned(offsets=offsets, unread=unread):
-                self._offsets, self._unread = offsets, unread
-                if self._mode == "AT_MOST_ONCE":
-                    return [Intend(self.epoch, offsets, unread)]
-                return [Run(self.epoch)]
+            case Resume(manifest, kept):
+                return self._resume(manifest, kept)
+            case Next(extra):
+                self._extra = extra
+                return [Plan(self._epoch)]
+            case Planned():
+                return self._planned(event)
             case Intended():
-                return [Run(self.epoch)]
-            case Ran(reports=reports):
-                return self._ran(reports)
+                return [Run(self._epoch)]
+            case Ran():
+                return self._ran(event)
             case Published():
                 return self._published()
             case Committed():
                 return self._committed()
             case Delivered():
                 return self._delivered()
-            case Cleaned():
-                return self._finish()
-            case Folded(store=store, file=file):
-                return self._take_fold(store, file)
-        raise AssertionError(event)
+            case Cleaned(claimed):
+                return self._cleaned(claimed)
+            case Folded(store, file):
+                self._folded[store] = file
+                return self._fold_done(store)
+            case FoldFailed(store):
+                return self._fold_done(store)
+            case Pinned(files):
+                self._pins.append(files)
+                return []
+            case Unpinned(files):
+                self._pins.remove(files)
+                return []
+            case _:
+                assert_never(event)
 
-    def _resume(self, event: Resume) -> list[Command]:
-        self._last = event.manifest
-        self._kept = list(event.kept)
-        if event.manifest is None:
-            self.epoch = 0
+    def _resume(self, manifest: Manifest | None, kept: Sequence[Manifest]) -> list[Command]:
+        self._last = manifest
+        self._kept = list(kept)
+        if manifest is None:
             return []
-        self.epoch = event.manifest.epoch + 1
+        self._epoch = manifest.epoch + 1
         self._resuming = True
-        self.claims = event.manifest.claims
-        made = event.manifest.made
-        return [Commit(made.epoch, event.manifest.committables, made.job_id, again=True)]
+        self._claims = manifest.claims
+        return [Commit(manifest, again=True)]
 
-    def _ran(self, reports: Sequence[Acknowledgement]) -> list[Command]:
+    def _planned(self, planned: Planned) -> list[Command]:
+        """Step 1 is done."""
+        self._offsets, self._unread = planned.offsets, planned.unread
+        self._draining = planned.drain
+        if self._mode == "AT_MOST_ONCE":
+            return [Intend(self._epoch, planned.offsets, planned.unread)]
+        return [Run(self._epoch)]
+
+    def _ran(self, ran: Ran) -> list[Command]:
         """Step 3."""
         by_level: dict[int, set[int]] = {}
-        for report in reports:
+        for report in ran.reports:
             by_level.setdefault(report.level, set()).add(report.subtask)
         for level, tasks in enumerate(self._layout.tasks):
             missing = set(range(tasks)) - by_level.get(level, set())
             if missing and level > 0:
-                msg = f"epoch {self.epoch}: tasks {sorted(missing)} of level {level} did not report"
+                msg = (
+                    f"epoch {self._epoch}: tasks {sorted(missing)} of level {level} did not report"
+                )
                 raise EngineError(msg, hint="this is a defect; the epoch was not committed")
-        self._next = self._manifest(reports)
+        self._next = self._manifest(ran)
         if self._mode == "AT_LEAST_ONCE":
-            return [Commit(self.epoch, self._next.committables, self._layout.job_id)]
+            return [Commit(self._next)]
         return [Publish(self._next)]
 
-    def _manifest(self, reports: Iterable[Acknowledgement]) -> Manifest:
+    def _manifest(self, ran: Ran) -> Manifest:
         before = self._last
         stores = dict(before.stores) if before is not None else {}
         operators = {**(before.operators if before is not None else {}), **self._layout.operators}
@@ -372,7 +229,7 @@ class Coordinator:
         committables: dict[str, list[bytes]] = {}
         feedback = {uid: list(files) for uid, files in self._unread.items()}
         ended = False
-        for report in reports:
+        for report in ran.reports:
             ended = ended or report.input_ended
             for name, file in report.stores.items():
                 known = stores.get(name, self._layout.stores[name])
@@ -399,21 +256,21 @@ class Coordinator:
             for uid, files in report.feedback.items():
                 feedback.setdefault(uid, []).extend(files)
         return Manifest(
-            epoch=self.epoch,
+            epoch=self._epoch,
             job_id=self._layout.job_id,
             job_name=self._layout.job_name,
-            created_at=self._now(),
+            created_at=ran.at,
             stores=stores,
             operators=operators,
             offsets=self._offsets,
-            times=self.times,
+            times=ran.times,
             committables=committables,
             feedback=feedback,
-            # What the end of the input has fed back has to go round once more.
-            ended=ended and not any(feedback.values()),
-            extra=self.extra,
+            # What the end of the input has fed back has to go round once more; a drained job may be gone on with.
+            ended=ended and not self._draining and not any(feedback.values()),
+            extra=self._extra,
             restored_from="" if before is None else before.restored_from,
-            claims=self.claims,
+            claims=self._claims,
         )
 
     def _replace_folded(self, store: str, chain: list[StateFile]) -> list[StateFile]:
@@ -430,14 +287,14 @@ class Coordinator:
         self._last, self._next = self._next, None
         self._kept.append(self._last)
         if self._mode == "AT_LEAST_ONCE":
-            return [Deliver(self.epoch)]
-        return [Commit(self.epoch, self._last.committables, self._layout.job_id)]
+            return [Deliver(self._last)]
+        return [Commit(self._last)]
 
     def _committed(self) -> list[Command]:
         if self._next is not None:
             return [Publish(self._next)]
         assert self._last is not None
-        return [Deliver(self._last.epoch)]
+        return [Deliver(self._last, again=self._resuming)]
 
     def _delivered(self) -> list[Command]:
         if self._resuming:
@@ -450,60 +307,51 @@ class Coordinator:
         """Step 7: a manifest goes first, then what only it named."""
         gone = self._kept[: -self._retained]
         self._kept = self._kept[-self._retained :]
-        needed = self._pinned.union(*self._saving)
-        for manifest in self._kept:
-            needed |= manifest.files()
+        needed = self._needed()
         files = {name for manifest in gone for name in manifest.files()} - needed
-        return [Remove([manifest.epoch for manifest in gone], sorted(files))]
+        sweeps = self._epoch % self._sweep_every == self._sweep_every - 1
+        remove = Remove(
+            self._epoch,
+            [manifest.epoch for manifest in gone],
+            sorted(files),
+            claimed=bool(self._claims) and self._is_self_contained(),
+            keep=needed if sweeps else None,
+        )
+        return [remove]
 
-    def _finish(self) -> list[Command]:
-        """Step 8, and the end of the epoch."""
-        assert self._last is not None
-        commands: list[Command] = []
-        for name, store in self._last.stores.items():
-            # A store that has not reported since keeps its chain; it is not folded again meanwhile.
-            known = name in self._folding or name in self._folded
-            if not known and not store.parents and self._must_fold(store.chain):
-                self._folding[name] = store.chain[-1].name
-                self._pinned.update(file.name for file in store.chain)
-                commands.append(Fold(name, tuple(store.chain)))
-        self.epoch += 1
-        return [*commands, Finish(self._last.ended)]
+    def _needed(self) -> frozenset[str]:
+        """Every file that must not be removed."""
+        folded = {file.name for file in self._folded.values()}
+        named = [manifest.files() for manifest in self._kept]
+        return frozenset(folded.union(self._held, *self._pins, *named))
 
-    def _take_fold(self, store: str, file: StateFile) -> list[Command]:
-        self._folding.pop(store, None)
-        self._folded[store] = file
-        if not self._folding:
-            self._pinned.clear()
-        return []
-
-    def fold_failed(self, store: str) -> None:
-        """The chain stays as it is."""
-        self._folding.pop(store, None)
-        if not self._folding:
-            self._pinned.clear()
-
-    def pin(self, files: Iterable[str]) -> None:
-        """Keep files although no retained manifest may name them soon: a savepoint is being copied."""
-        self._saving.append(frozenset(files))
-
-    def unpin(self, files: Iterable[str]) -> None:
-        """The savepoint is done."""
-        self._saving.remove(frozenset(files))
-
-    @property
-    def self_contained(self) -> bool:
+    def _is_self_contained(self) -> bool:
         """True if nobody needs files of another folder."""
-        return not self._saving and not any(
+        return not self._pins and not any(
             parent.root
             for manifest in self._kept
             for store in manifest.stores.values()
             for parent in store.parents
         )
 
-    def needed(self) -> set[str]:
-        """Every file that must not be removed."""
-        files = self._pinned.union(*self._saving) | {file.name for file in self._folded.values()}
-        for manifest in self._kept:
-            files |= manifest.files()
-        return files
+    def _cleaned(self, claimed: bool) -> list[Command]:
+        """Step 8, and the end of the epoch."""
+        assert self._last is not None
+        if claimed:
+            self._claims = ""
+        commands: list[Command] = []
+        for name, store in self._last.stores.items():
+            # A store that has not reported since keeps its chain; it is not folded again meanwhile.
+            known = name in self._folding or name in self._folded
+            if not known and not store.parents and self._must_fold(store.chain):
+                self._folding.add(name)
+                self._held.update(file.name for file in store.chain)
+                commands.append(Fold(name, tuple(store.chain)))
+        self._epoch += 1
+        return [*commands, Finish(self._last.ended)]
+
+    def _fold_done(self, store: str) -> list[Command]:
+        self._folding.discard(store)
+        if not self._folding:
+            self._held.clear()
+        return []

@@ -12,9 +12,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, assert_never
 
-from millstream.checkpoint import coordinator as c
+from millstream.checkpoint import commands, events
+from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.manifest import Feedback, Manifest, write_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import shown
@@ -69,7 +70,9 @@ class EpochDriver:
         self.metrics = JobMetrics(job.plan)
         self.savepoints = SavepointRequests(folder)
         self.planner = EpochPlanner(job)
-        self._coordinator: c.Coordinator | None = None
+        self._coordinator: Coordinator | None = None
+        # What other threads tell the coordinator of the attempt at hand.
+        self._told: deque[events.Event] = deque()
         self._folded: deque[tuple[str, StateFile | None]] = deque()
         self._work: Sequence[SubtaskRanges] = ()
         # What the epoch that ran last has for the driver.
@@ -93,19 +96,21 @@ class EpochDriver:
         start = self.folder.start(exactly_once=self.outputs.exactly_once)
         reached("restore")
         job_id = self.folder.job_id
-        self._coordinator = c.Coordinator(
+        self._coordinator = Coordinator(
             self._job.layout(job_id),
             mode=self._job.settings.mode,
             retained=self._job.settings.retained,
             must_fold=needs_folding if self._fold is not None else lambda chain: False,
             extend=extend_chain,
-            now=time.time,
+            sweep_every=_SWEEP_EVERY,
         )
+        # A new one, because what is told of a former attempt may still come.
+        self._told = deque()
         self._folded.clear()
         # An epoch that was to be the last and failed has told nobody.
         self._draining = False
         manifest = start.manifest
-        self._carry_out(self._coordinator.handle(c.Resume(manifest, start.kept)), _no_tasks)
+        self._carry_out(self._tell(events.Resume(manifest, start.kept)), _no_tasks)
         offsets, feedback = self._after_intent(manifest)
         self.planner.rewind(offsets, manifest.times if manifest else None, feedback)
         self.ended = start.finished or (manifest is not None and manifest.ended)
@@ -121,9 +126,9 @@ class EpochDriver:
             restored=start.restored,
         )
 
-    def _after_intent(self, manifest: Manifest | None) -> tuple[c.Offsets | None, Feedback]:
+    def _after_intent(self, manifest: Manifest | None) -> tuple[events.Offsets | None, Feedback]:
         """Where to go on. At-most-once: what was about to be read when the driver was lost is not read again."""
-        after: tuple[c.Offsets | None, Feedback] = (None, {})
+        after: tuple[events.Offsets | None, Feedback] = (None, {})
         if manifest is not None:
             after = manifest.offsets, manifest.feedback
         if self._job.settings.mode != "AT_MOST_ONCE":
@@ -139,21 +144,19 @@ class EpochDriver:
 
     def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
         """One epoch, steps 1 to 8 of the coordinator; `extra` goes into its manifest."""
-        assert self._coordinator is not None
-        self._coordinator.extra = extra or {}
         while self._folded:
             store, file = self._folded.popleft()
             # A sweep, at a restart or in between, may have met the file before anybody knew of it.
             if file is None or self.folder.storage.size(file.name) != file.size:
-                self._coordinator.fold_failed(store)
+                self._tell(events.FoldFailed(store))
             else:
-                self._coordinator.handle(c.Folded(store, file))
+                self._tell(events.Folded(store, file))
         outcome = None
         while outcome is None:
             # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
             if self._cancelled.is_set() or self._serve_savepoints():
                 return Outcome.STOPPED
-            outcome = self._carry_out(self._coordinator.handle(c.Next()), run)
+            outcome = self._carry_out(self._tell(events.Next(extra or {})), run)
         if self._draining:
             stopped = self._serve_savepoints()
             # A job whose savepoint could not be written goes on, and may end later.
@@ -161,30 +164,37 @@ class EpochDriver:
             return Outcome.STOPPED if stopped else Outcome.GO_ON
         return Outcome.ENDED if outcome.ended else Outcome.GO_ON
 
-    def _carry_out(self, commands: list[c.Command], run: RunTasks) -> c.Finish | None:
-        """Do what the coordinator says until it says no more; None if there was no epoch."""
+    def _tell(self, event: events.Event) -> list[commands.Command]:
+        """What the coordinator says to an event, and to what other threads had for it before."""
         assert self._coordinator is not None
-        pending = deque(commands)
+        said: list[commands.Command] = []
+        while self._told:
+            said += self._coordinator.handle(self._told.popleft())
+        return said + self._coordinator.handle(event)
+
+    def _carry_out(self, said: list[commands.Command], run: RunTasks) -> commands.Finish | None:
+        """Do what the coordinator says until it says no more; None if there was no epoch."""
+        pending = deque(said)
         while pending:
             command = pending.popleft()
-            if isinstance(command, c.Finish):
+            if isinstance(command, commands.Finish):
                 return command
             event = self._do(command, run)
             if event is not None:
-                pending.extend(self._coordinator.handle(event))
+                pending.extend(self._tell(event))
         return None
 
-    def _do(self, command: c.Command, run: RunTasks) -> c.Event | None:
+    def _do(self, command: commands.Step, run: RunTasks) -> events.Event | None:
         match command:
-            case c.Plan():
+            case commands.Plan():
                 return self._plan()
-            case c.Intend(epoch=epoch, offsets=offsets, unread=unread):
+            case commands.Intend(epoch=epoch, offsets=offsets, unread=unread):
                 self.folder.check_lease()
                 self.savepoints.write_intent(epoch, offsets, unread)
-                return c.Intended()
-            case c.Run(epoch=epoch):
+                return events.Intended()
+            case commands.Run(epoch=epoch):
                 return self._run(epoch, run)
-            case c.Publish(manifest=manifest):
+            case commands.Publish(manifest=manifest):
                 reached("before manifest")
                 self.folder.check_lease()
                 try:
@@ -197,27 +207,27 @@ class EpochDriver:
                     raise CheckpointFailed(msg, folder=shown(self.folder.storage.root)) from error
                 reached("after manifest")
                 self.metrics.checkpoint(manifest, size)
-                return c.Published()
-            case c.Commit():
+                return events.Published()
+            case commands.Commit():
                 # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
                 self.folder.check_lease()
                 self._commit(command)
                 reached("after commit")
-                return c.Committed()
-            case c.Deliver(epoch=epoch):
-                self._deliver(epoch)
-                return c.Delivered()
-            case c.Remove(epochs=epochs, files=files):
+                return events.Committed()
+            case commands.Deliver():
+                self._deliver(command)
+                return events.Delivered()
+            case commands.Remove():
                 reached("cleaning up")
-                self._remove(list(epochs), list(files))
-                return c.Cleaned()
-            case c.Fold(store=store, chain=chain):
+                return self._remove(command)
+            case commands.Fold(store=store, chain=chain):
                 assert self._fold is not None
                 self._fold(store, chain)
                 return None
-        raise AssertionError(command)
+            case _:
+                assert_never(command)
 
-    def _plan(self) -> c.Event | None:
+    def _plan(self) -> events.Planned | None:
         assert self._coordinator is not None
         if self._restoring:
             self._restoring = False
@@ -233,9 +243,11 @@ class EpochDriver:
             if work is None:
                 return None
             self._work = work
-        return c.Planned(self.planner.end_offsets(), self.planner.unread())
+        return events.Planned(
+            self.planner.end_offsets(), self.planner.unread(), drain=self._draining
+        )
 
-    def _run(self, epoch: int, run: RunTasks) -> c.Ran:
+    def _run(self, epoch: int, run: RunTasks) -> events.Ran:
         reached("source read")
         with self._in_time(epoch):
             ordered = sorted(run(epoch, self._work))
@@ -243,26 +255,25 @@ class EpochDriver:
         self._rows, self._ran = deque(row for row in ordered if row.edge != REPORT), epoch
         made = [self._apart(report.committables) for report in reports]
         acknowledgements = [
-            c.Acknowledgement(
+            events.Acknowledgement(
                 level=report.level,
                 subtask=report.subtask,
                 attempt=report.attempt,
                 stores=report.stores,
                 registered=report.registered,
                 committables=committables,
-                input_ended=report.input_ended and not self._draining,
+                input_ended=report.input_ended,
                 feedback=feedback,
             )
             for report, (committables, feedback) in zip(reports, made, strict=True)
         ]
-        assert self._coordinator is not None
-        self._coordinator.times = self.planner.took(reports)
+        times = self.planner.took(reports)
         self._warn_of_late(reports)
         self.metrics.update(epoch, reports)
         for uid, (bad, seen) in self.metrics.bad_records.items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
-        return c.Ran(acknowledgements)
+        return events.Ran(acknowledgements, times, at=time.time())
 
     @contextlib.contextmanager
     def _in_time(self, epoch: int) -> Iterator[None]:
@@ -315,41 +326,37 @@ class EpochDriver:
                     )
                 self.metrics.late_records[uid] = self.metrics.late_records.get(uid, 0) + count
 
-    def _commit(self, command: c.Commit) -> None:
-        assert self._coordinator is not None
-        done = self._coordinator.committing
-        assert done is not None
-        self.outputs.commit(
-            command.epoch, command.committables, job_id=command.job_id, again=command.again
-        )
+    def _commit(self, command: commands.Commit) -> None:
+        manifest, again = command.manifest, command.again
+        made = manifest.made
+        self.outputs.commit(made.epoch, manifest.committables, job_id=made.job_id, again=again)
         # What a former driver has left is committed now; the manifest of an epoch to come would tell, if it came.
-        self.folder.committed(done, write=command.again)
+        self.folder.committed(manifest, write=again)
 
-    def _deliver(self, epoch: int) -> None:
+    def _deliver(self, command: commands.Deliver) -> None:
         """Hand over what the epoch has for the driver. If that, or the commit before it, failed, the next attempt finds
         the epoch complete, and the rest of its rows here."""
-        assert self._coordinator is not None
-        assert self._coordinator.manifest is not None
-        while self._ran == epoch and self._rows:
+        while self._ran == command.manifest.epoch and self._rows:
             self.outputs.deliver(self._rows[0])
             self._rows.popleft()
-        if epoch == self._coordinator.epoch:
-            self.planner.done(self._coordinator.manifest.feedback)
+        if not command.again:
+            self.planner.done(command.manifest.feedback)
 
-    def _remove(self, epochs: list[int], files: list[str]) -> None:
-        assert self._coordinator is not None
+    def _remove(self, command: commands.Remove) -> events.Cleaned:
+        claimed = False
         try:
-            self.folder.remove(epochs, files)
-            if self._coordinator.claims and self._coordinator.self_contained:
+            self.folder.remove(list(command.epochs), list(command.files))
+            if command.claimed:
                 self.folder.check_lease()
                 self.folder.remove_claimed()
-                self._coordinator.claims = ""
-            if self._coordinator.epoch % _SWEEP_EVERY == _SWEEP_EVERY - 1:
+                claimed = True
+            if command.keep is not None:
                 self.folder.check_lease()
-                self.folder.sweep(self._coordinator.needed(), before=self._coordinator.epoch)
+                self.folder.sweep(command.keep, before=command.epoch)
         except OSError as error:
             # What stays is removed at the next start.
             _log.warning("old checkpoints could not be removed: %s", error)
+        return events.Cleaned(claimed)
 
     # -- around the epochs --------------------------------------------------------------------------------------
 
@@ -365,7 +372,7 @@ class EpochDriver:
             return False
         # Who starts from the savepoint must not repeat what a driver that took over has done since.
         self.folder.check_lease()
-        return self.savepoints.serve(manifest, self._coordinator, drained=self._draining)
+        return self.savepoints.serve(manifest, self._told.append, drained=self._draining)
 
     def may_fall_back(self, error: BaseException) -> bool:
         """After a failure: True if it was a damaged file and an older checkpoint stands in."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Set
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -377,7 +378,7 @@ class JobFolder:
         needed = set[str]().union(*(manifest.files() for manifest in start.kept))
         self.sweep(needed)
 
-    def sweep(self, needed: set[str], before: int | None = None) -> None:
+    def sweep(self, needed: Set[str], before: int | None = None) -> None:
         """Remove state files that are not needed, of epochs before `before`."""
         for folder in self._stores():
             for name in self.storage.list(folder):

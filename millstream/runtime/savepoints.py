@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.checkpoint.coordinator import Coordinator, Offsets
+from millstream.checkpoint.events import Event, Offsets, Pinned, Unpinned
 from millstream.checkpoint.manifest import Feedback, Manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.checkpoint.seal import signed, verified
@@ -121,20 +121,21 @@ class SavepointRequests:
             self._pending = [one for one in self._pending if one not in gone]
             return any(one.drain for one in self._pending)
 
-    def serve(self, manifest: Manifest, coordinator: Coordinator, *, drained: bool) -> bool:
+    def serve(self, manifest: Manifest, tell: Callable[[Event], None], *, drained: bool) -> bool:
         """Write what was asked for from a complete checkpoint; True if the job is to stop now. While a savepoint is
-        copied the job goes on, and the files it needs stay. From a checkpoint at which all input has been ended only
-        those are written that were asked with drain, from all others only the others."""
+        copied the job goes on, and the files it needs stay, of which the coordinator is told. From a checkpoint at
+        which all input has been ended only those are written that were asked with drain, from all others only the
+        others."""
         pending = self._due(drained)
         stop = False
         for request in pending:
             if not request.begin(self._folder.storage):
                 continue
-            files = manifest.files()
-            coordinator.pin(files)
+            files = frozenset(manifest.files())
+            tell(Pinned(files))
             thread = threading.Thread(
                 target=self._write,
-                args=(request, manifest, lambda files=files: coordinator.unpin(files)),
+                args=(request, manifest, lambda files=files: tell(Unpinned(files))),
                 name="millstream-savepoint",
                 daemon=True,
             )

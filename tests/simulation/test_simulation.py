@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 from collections import Counter
@@ -9,7 +10,6 @@ from unittest.mock import patch
 
 import pytest
 
-from millstream.checkpoint import coordinator as c
 from millstream.checkpoint import manifest as manifests
 from millstream.checkpoint import pending, restore
 from millstream.checkpoint.coordinator import Coordinator
@@ -56,8 +56,8 @@ def commits_first(original):
 
 
 def resumes_without_commit(original):
-    def resume(self, event):
-        original(self, event)
+    def resume(self, manifest, kept):
+        original(self, manifest, kept)
         return []
 
     return resume
@@ -68,7 +68,7 @@ def removes_too_much(original):
         [remove] = original(self)
         named = {f for manifest in self._kept for f in manifest.files()}
         also = set(remove.files) | set(sorted(named)[:1] if remove.epochs else ())
-        return [c.Remove(remove.epochs, sorted(also))]
+        return [dataclasses.replace(remove, files=sorted(also))]
 
     return clean_up
 
@@ -185,7 +185,7 @@ def trusts_any_successor(original):
 
 def marks_too_early(original):
     def commit(self, command):
-        self.folder.committed(self._coordinator.committing, write=command.again)
+        self.folder.committed(command.manifest, write=command.again)
         original(self, command)
 
     return commit

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from millstream.checkpoint import claim, coordinator, lease, savepoint, storage
+from millstream.checkpoint import claim, commands, lease, savepoint, storage
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.connectors import file_sink
@@ -465,7 +465,7 @@ class World(Outlets):
             raise Crash(type(command).__name__)
         if (
             self.depth == 0
-            and isinstance(command, coordinator.Commit)
+            and isinstance(command, commands.Commit)
             and self.chance("driver dies before the commit")
         ):
             self.disk.crashed = True
