@@ -459,6 +459,11 @@ CASES: dict[str, list[Any]] = {
             ],
         ),
     ],
+    "a new job's operators are as the layout says": [
+        {"operators": {"sum": operator(total={"kind": "value"})}},
+        (Resume(None), []),
+        *epoch(0, manifest(0, operators={"sum": operator(total={"kind": "value"})})),
+    ],
     "an operator that a former program did not have is as the layout says": [
         {"operators": {"sum": operator(total={"kind": "value"})}},
         *resumed(manifest(0)),
