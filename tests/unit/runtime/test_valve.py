@@ -51,6 +51,15 @@ SOURCE = edge(1, splits=True)
             [("sleep", 1), ("advance", 0, 5), ("wake", 1), ("advance", 1, 5), ("advance", 0, 8)],
             (5, False),
         ),
+        # Who wakes up where the others are holds them back as before.
+        (
+            [("advance", 0, 5), ("advance", 1, 5), ("sleep", 1), ("wake", 1), ("advance", 0, 8)],
+            (5, False),
+        ),
+        # Nobody is left who has caught up: nothing moves.
+        ([("sleep", 1), ("advance", 0, 5), ("wake", 1), ("sleep", 0)], (5, False)),
+        # Who ends says so, also if it was idle.
+        ([("sleep", 0), ("sleep", 1), ("end", 0)], (MAX_TIME, False)),
         ([("advance", 0, 5), ("end", 1), ("end", 0)], (MAX_TIME, False)),
         ([("advance", 0, 5), ("end", 1)], (5, False)),
     ],
@@ -73,6 +82,11 @@ def test_two_channels_of_one_edge(steps, expected):
         ([("announce", 0), ("advance", 0, 5), ("announce", 1)], (5, False)),
         ([("announce", 0), ("advance", 0, 5), ("announce", 1), ("advance", 0, 9)], (5, False)),
         ([("advance", 0, 5), ("announce", 1), ("advance", 0, 9), ("advance", 1, 7)], (7, False)),
+        # Nor does it stop holding back when it is told to be active, which it was.
+        (
+            [("announce", 0), ("advance", 0, 5), ("announce", 1), ("wake", 1), ("advance", 0, 9)],
+            (5, False),
+        ),
         # One that has ended holds nothing back.
         ([("advance", 0, 5), ("announce", 1), ("remove", 1), ("advance", 0, 9)], (9, False)),
         ([("advance", 0, 5), ("remove", 0)], (5, True)),
@@ -110,8 +124,16 @@ def test_nor_another_input_and_nor_does_an_input_that_brings_no_watermarks():
 
 
 def test_a_frame_may_still_bring_something():
-    valve = valve_of(edge(1, splits=True, frame=True))
+    frame = edge(1, splits=True, frame=True)
+    valve = valve_of(frame)
     assert at(valve) == (NO_TIME, False)
+    assert valve.waits_for_rows(frame)
+    valve.announce(0, 1, 0)
+    assert not valve.waits_for_rows(frame)
+
+
+def test_before_anything_is_expected_a_valve_is_not_idle():
+    assert at(Valve(1)) == (NO_TIME, False)
 
 
 def test_which_channels_come_to_a_subtask():
@@ -149,6 +171,85 @@ def test_it_goes_on_as_it_was_saved():
     assert at(again) == at(valve) == (12, False)
     again.advance(0, 2, 0, 30)
     assert at(again) == (15, False)
+
+
+def channels(valve, *edges):
+    """Of the first input: edge, channel, watermark, active, aligned."""
+    return valve.save(names(*edges))[1][0][1]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        # While there are other splits, one that ends leaves nothing behind; the last leaves what was promised.
+        (
+            [("advance", 3, 5), ("advance", 4, 7), ("remove", 3)],
+            [["edge 1", 4, 7, True, True]],
+        ),
+        ([("advance", 3, 5), ("remove", 3)], [["edge 1", NOBODY, 5, False, False]]),
+        # What was never there, or has ended before, ends without effect.
+        ([("advance", 3, 5), ("remove", 3), ("remove", 4)], [["edge 1", NOBODY, 5, False, False]]),
+        ([("remove", 4)], [["edge 1", NOBODY, NO_TIME, False, False]]),
+    ],
+)
+def test_what_is_left_of_splits_that_have_ended(steps, expected):
+    valve = valve_of(SOURCE)
+    for call, *arguments in steps:
+        getattr(valve, call)(0, SOURCE.id, *arguments)
+    assert channels(valve, SOURCE) == expected
+
+
+def test_a_channel_that_has_not_caught_up_is_not_waited_for_after_a_restart_either():
+    valve = valve_of(TWO)
+    valve.sleep(0, 0, 1)
+    valve.advance(0, 0, 0, 5)
+    valve.wake(0, 0, 1)
+    again = valve_of(TWO)
+    again.load(valve.save(names(TWO)), by_name(TWO), 0)
+    again.advance(0, 0, 0, 8)
+    assert at(again) == (8, False)
+
+
+def test_who_was_idle_is_so_after_a_restart():
+    valve = valve_of(TWO)
+    valve.advance(0, 0, 0, 5)
+    for channel in (0, 1):
+        valve.sleep(0, 0, channel)
+    again = valve_of(TWO)
+    again.load(valve.save(names(TWO)), by_name(TWO), 0)
+    assert at(again) == (5, True)
+
+
+@pytest.mark.parametrize("restore", ["load", "merge"])
+def test_edges_that_a_program_has_no_more_are_forgotten_and_the_others_are_not(restore):
+    gone, source = edge(7), edge(1, splits=True)
+    valve = valve_of(gone, TWO, source)
+    for number in (gone.id, TWO.id):
+        valve.advance(0, number, 0, 5)
+        valve.advance(0, number, 1, 5)
+    valve.advance(0, source.id, 0, 5)
+    saved = valve.save(names(gone, TWO, source))
+    again = valve_of(TWO, source)
+    given = saved if restore == "load" else [saved]
+    getattr(again, restore)(given, by_name(TWO, source), 0)
+    assert channels(again, TWO, source) == [
+        ["edge 0", 0, 5, True, True],
+        ["edge 0", 1, 5, True, True],
+        ["edge 1", 0, 5, True, True],
+    ]
+
+
+def test_a_split_that_several_subtasks_had_goes_on_with_the_least_and_is_idle_if_one_says_so():
+    saved = [
+        [9, [[7, [["edge 1", 0, 8, True, True], ["edge 1", 1, 3, True, True]]]]],
+        [6, [[6, [["edge 1", 0, 5, False, False], ["edge 1", 1, 4, True, True]]]]],
+    ]
+    valve = valve_of(SOURCE)
+    valve.merge(saved, by_name(SOURCE), 0)
+    assert valve.save(names(SOURCE)) == [
+        6,
+        [[6, [["edge 1", 0, 5, False, False], ["edge 1", 1, 3, True, True]]]],
+    ]
 
 
 def test_a_source_that_had_no_split_is_idle_whatever_was_saved():
@@ -208,6 +309,7 @@ def test_senders_that_are_laid_out_anew_begin_with_the_least():
     three = edge(senders=((0, 1, 2),), sources=3)
     again = valve_of(three)
     again.load(valve.save(names(TWO)), by_name(three), 0)
+    assert channels(again, three) == [["edge 0", n, 5, True, True] for n in range(3)]
     for channel in range(3):
         assert at(again) == (5, False)
         again.advance(0, 0, channel, 7)
@@ -215,3 +317,4 @@ def test_senders_that_are_laid_out_anew_begin_with_the_least():
     merged = valve_of(three)
     merged.merge([valve.save(names(TWO))] * 2, by_name(three), 0)
     assert at(merged) == (5, False)
+    assert channels(merged, three) == [["edge 0", n, 5, True, True] for n in range(3)]
