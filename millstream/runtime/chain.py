@@ -17,7 +17,7 @@ def input_0(records):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,14 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.chain_time import ChainTime, in_operator
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.code import Code, Location, Module
+from millstream.runtime.contracts import (
+    AdoptsWindows,
+    CountsLate,
+    EpochHook,
+    FollowsTime,
+    ReadsTime,
+    SinkHook,
+)
 from millstream.runtime.exchange import emit_exchange
 from millstream.runtime.journal import Journal
 from millstream.runtime.keyed_state import KeyContext, KeyedStates, WithoutState
@@ -178,8 +186,8 @@ class ChainBuilder:
         self.store = store
         self.code = Code(f"<millstream chain {vertex.name!r} #{vertex.id}>")
         self.functions: list[tuple[StreamNode, Function]] = []
-        self.epoch_hooks: dict[int, Any] = {}
-        self.sink_hooks: dict[int, Any] = {}
+        self.epoch_hooks: dict[int, EpochHook] = {}
+        self.sink_hooks: dict[int, SinkHook] = {}
         self.key_contexts: dict[int, KeyContext] = {}
         self.bad_records: dict[int, BadRecords] = {}
         self.cursor = Cursor()
@@ -202,11 +210,11 @@ class ChainBuilder:
         # Operators that watermarks mean something to: what each calls, and whose `watermark` is set.
         self.stages: dict[int, WatermarkStage] = {}
         self.time_hooks: dict[int, list[Callable[[int], None]]] = {}
-        self.readers: list[tuple[int, Any]] = []
+        self.readers: list[tuple[int, ReadsTime]] = []
         self.timers: list[tuple[StreamNode, InternalTimers]] = []
-        self.late: dict[int, Any] = {}
+        self.late: dict[int, CountsLate] = {}
         # By uid, what makes the open windows of a former program those of this one.
-        self.adopts: list[tuple[str, Callable[[Mapping[str, Any]], None]]] = []
+        self.adopts: list[tuple[str, AdoptsWindows]] = []
         # Of operators with work under way, from the head down: a turn for it, and the wait for all of it.
         self.polls: list[Callable[[int], None]] = []
         self.settles: list[Callable[[int], None]] = []
@@ -308,7 +316,7 @@ class ChainBuilder:
             yield
         self._expanding, self._nested, self._captured = before
 
-    def reads_time(self, node: StreamNode, reader: Any) -> None:
+    def reads_time(self, node: StreamNode, reader: ReadsTime) -> None:
         """The operator looks at the watermark: `reader.watermark` follows it."""
         if all(known is not reader for _, known in self.readers):
             self.readers.append((node.id, reader))
@@ -321,8 +329,8 @@ class ChainBuilder:
         self.time_hooks.setdefault(node.id, []).append(in_operator(node, timers.advance))
         self.key_ends.append(timers.finish_key)
 
-    def follows(self, node: StreamNode, operator: Any) -> None:
-        """The operator has a `watermark`, and `advance` does what a new one sets off."""
+    def follows(self, node: StreamNode, operator: FollowsTime) -> None:
+        """The operator does something when the watermark moves on."""
         self.readers.append((node.id, operator))
         self.time_hooks.setdefault(node.id, []).append(in_operator(node, operator.advance))
         self.key_ends.append(_to_the_end(operator))
@@ -567,7 +575,7 @@ def _is_incremental(node: StreamNode, function: Any) -> bool:
     return incremental is not None and getattr(function, "inner", function) is incremental
 
 
-def _to_the_end(operator: Any) -> Callable[[], None]:
+def _to_the_end(operator: FollowsTime) -> Callable[[], None]:
     """At the end of a key: all of time passes, and begins again with the next key (rule 60)."""
 
     def end() -> None:
@@ -577,7 +585,7 @@ def _to_the_end(operator: Any) -> Callable[[], None]:
     return end
 
 
-def _setter(reader: Any) -> Callable[[int], None]:
+def _setter(reader: ReadsTime) -> Callable[[int], None]:
     def advance(watermark: int) -> None:
         reader.watermark = watermark
 

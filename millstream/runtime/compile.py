@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import Function, SinkFunction
 from millstream.common.output_tag import OutputTag
-from millstream.common.sink import SinkWriter, WriterContext
+from millstream.common.sink import Sink, SinkWriter, WriterContext
 from millstream.common.time_domain import TimeDomain
 from millstream.common.types import Row, format_row, format_value
 from millstream.common.watermark_strategy import WatermarkStrategy
@@ -372,6 +372,9 @@ class FlushHook:
         self._function.flush()
         return None
 
+    def abort(self) -> None:
+        """What a `SinkFunction` has written cannot be taken back."""
+
 
 def _sink_function(
     b: ChainBuilder, node: StreamNode, op: ops.SinkFunctionOp, v: str, index: int
@@ -390,7 +393,7 @@ class WriterHook:
 
     __slots__ = ("_sink", "_writer", "write")
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._writer: SinkWriter | None = None
         self.write: Callable[[Any], None] | None = None
@@ -403,7 +406,7 @@ class WriterHook:
     def prepare_commit(self) -> bytes | None:
         """What the driver has to commit."""
         assert self._writer is not None
-        committable: bytes | None = self._writer.prepare_commit()
+        committable = self._writer.prepare_commit()
         self._writer = None
         return committable
 
@@ -425,9 +428,11 @@ def _sink(b: ChainBuilder, node: StreamNode, op: ops.SinkOp, v: str, index: int)
 
 
 def _feedback(b: ChainBuilder, node: StreamNode, op: ops.FeedbackOp, v: str, index: int) -> None:
-    writer = b.sink_hooks.setdefault(
-        node.id, FeedbackWriter(b.store.storage, node.uid, stamped=b.stamped)
-    )
+    writer = b.sink_hooks.get(node.id)
+    if writer is None:
+        writer = FeedbackWriter(b.store.storage, node.uid, stamped=b.stamped)
+        b.sink_hooks[node.id] = writer
+    assert isinstance(writer, FeedbackWriter)
     b.code.line(f"{b.code.bind(writer.write, 'feed_back')}({v}, {b.stamp()})")
 
 

@@ -65,6 +65,7 @@ def compile_interval_join(
     operator = b.late.get(node.id)
     if operator is None:
         operator = b.late[node.id] = _interval_join(b, node, op, emit_result)
+    assert isinstance(operator, IntervalJoin)
     process = operator.process1 if index == 0 else operator.process2
     emit_current_key(b, node, op.keys[index], v, b.code.bind(b.key_context(node), "keys"))
     b.code.line(f"{b.code.bind(process, 'join')}({v}, {b.stamp()})")

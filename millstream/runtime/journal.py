@@ -109,7 +109,7 @@ class NotedDict(dict[Any, Any]):
         else:
             dict.__setitem__(self, key, before)
         table = self._table
-        if table is not None and hasattr(table.index, "put_back"):
+        if table is not None and table.index is not None:
             there = before is not DELETED
             if before is MISSING:
                 there = table.read(key, MISSING) is not MISSING

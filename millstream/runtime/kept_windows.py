@@ -38,6 +38,9 @@ class KeptWindows:
         """The table is empty."""
         self.valid = False
 
+    def put_back(self, key: Any, *, there: bool) -> None:
+        """A record opens no window here and ends none: nothing to put back."""
+
     def _known(self) -> dict[int, dict[Pair, None]]:
         if not self.valid:
             self._by_end.clear()

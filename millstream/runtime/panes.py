@@ -182,6 +182,9 @@ class PanesOnDisk:
         self.changes.clear()
         self.valid = False
 
+    def put_back(self, key: Any, *, there: bool) -> None:
+        """What records have done is not in the table before the epoch ends: nothing to put back."""
+
     def sweep(self) -> None:
         """The epoch ends: the changes go into the table."""
         changes = self._table.changes

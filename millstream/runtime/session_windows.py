@@ -94,6 +94,9 @@ class SessionWindows(SimpleWindows):
         self._at.clear()
         self._heap.clear()
 
+    def put_back(self, key: Any, *, there: bool) -> None:
+        """A record only adds to the calendar, and what it has added too much is looked at in vain."""
+
     def _refresh(self) -> None:
         if self.valid:
             return

@@ -20,6 +20,7 @@ from typing import Any
 
 from millstream.checkpoint.statefile import TableInfo
 from millstream.runtime.codec import dumps
+from millstream.runtime.contracts import TableIndex
 from millstream.runtime.state_codec import PICKLED, SchemaMismatch, ValueCodec
 
 __all__ = ["DELETED", "MISSING", "ListChange", "MapChange", "Table", "isolate", "make_hash_table"]
@@ -101,7 +102,7 @@ class Table(ABC):
         self.changes: dict[Any, Any] = {}
         self.read: Callable[[Any, Any], Any]
         # What finds the table's entries by time, if anything does; it must know of all that changes.
-        self.index: Any = None
+        self.index: TableIndex | None = None
         # What the values of a table that nobody has asked for yet are written in.
         self.found: TableInfo | None = None
 

@@ -106,10 +106,10 @@ def check_claimed(chain: Chain, manifest: Manifest) -> None:
 
 def adopt_windows(chain: Chain, manifest: Manifest) -> None:
     """Before the first record of a program that may have changed: open windows become those of its operators."""
-    for uid, adopt in chain.adopts:
+    for uid, operator in chain.adopts:
         info = manifest.operators.get(uid)
         if info is not None:
-            adopt(info.states)
+            operator.adopt(info.states)
     chain.leave_keys()
 
 

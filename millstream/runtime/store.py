@@ -18,6 +18,7 @@ from millstream.checkpoint.manifest import Parent, StoreState
 from millstream.checkpoint.statefile import Header, Loads, StateFile, TableInfo, damaged
 from millstream.checkpoint.storage import Storage, open_storage
 from millstream.errors import StateMismatch
+from millstream.runtime.contracts import EndsEpoch
 from millstream.runtime.failpoints import reached
 from millstream.runtime.keys import key_group, subtask_range
 from millstream.runtime.operator_state import OperatorState, redistribute
@@ -69,7 +70,7 @@ class StateStore:
         # By operator, of those with an error policy: what is told of every change of their tables.
         self.journals: dict[str, Any] = {}
         # States with time-to-live, to be searched at the end of every epoch.
-        self.expiring: list[Any] = []
+        self.expiring: list[EndsEpoch] = []
         self._pending: str | None = None
         # The pending file was written anew because the program has changed a state's type.
         self._retyped = False

@@ -38,6 +38,7 @@ from millstream.runtime.chain import Chain, ChainBuilder
 from millstream.runtime.chain_time import OF_THE_JOB
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import END_OF_INPUT, decode
+from millstream.runtime.contracts import CountsLate
 from millstream.runtime.control import SplitProgress, TaskReport
 from millstream.runtime.copying import own
 from millstream.runtime.dependencies import prepared
@@ -698,8 +699,7 @@ class LevelTask:
                     slot.close()
             for chain in self._chains.values():
                 for hook in chain.sink_hooks.values():
-                    if hasattr(hook, "abort"):
-                        hook.abort()
+                    hook.abort()
             raise
 
 
@@ -709,9 +709,9 @@ def _mark_all(chain: Chain, kind: int, value: int = 0) -> None:
             writer.mark(kind, value)
 
 
-def _taken(operator: Any) -> int:
-    """The records that a window operator has dropped since it was last asked."""
-    count: int = operator.dropped_late
+def _taken(operator: CountsLate) -> int:
+    """The records that an operator has dropped since it was last asked."""
+    count = operator.dropped_late
     operator.dropped_late = 0
     return count
 

@@ -153,7 +153,7 @@ def general_operator(
     timers.on_processing_time = operator.on_processing_time
     b.fires(node, timers)
     b.late[node.id] = operator
-    b.adopts.append((node.uid, operator.adopt))
+    b.adopts.append((node.uid, operator))
     for function in operator.functions:
         b.opens(node, function)
     return operator
@@ -212,7 +212,7 @@ def _compile_sessions(
     operator = SessionWindows(
         op, functions.keys, table, former, kept, result, late, functions.apply, functions.enter
     )
-    b.adopts.append((node.uid, operator.adopt))
+    b.adopts.append((node.uid, operator))
     functions.belong_to(operator)
     b.follows(node, operator)
     b.late[node.id] = operator
@@ -261,7 +261,7 @@ def _compile_aligned(
     operator = AlignedWindows(
         op, functions.keys, panes, former, kept, result, late, functions.apply, functions.enter
     )
-    b.adopts.append((node.uid, operator.adopt))
+    b.adopts.append((node.uid, operator))
     functions.belong_to(operator)
     b.follows(node, operator)
     b.late[node.id] = operator
