@@ -307,8 +307,9 @@ def test_files_are_removed_as_the_loop_turns(tmp_path, monkeypatch):
 
     def watching(driver, *args):
         nonlocal most
-        remove(driver, *args)
+        cleaned = remove(driver, *args)
         most = max(most, len(list(tmp_path.rglob("*-feedback"))))
+        return cleaned
 
     monkeypatch.setattr(epochs.EpochDriver, "_remove", watching)
     env = environment(2, execution__checkpointing__dir=tmp_path)
