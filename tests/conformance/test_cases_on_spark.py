@@ -22,13 +22,13 @@ MARKED = [case for case in map(Case, CASES) if case.options.get("spark") == "yes
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("case", MARKED, ids=lambda case: case.path.stem)
-def test_case_on_spark(case):
+def test_case_on_spark(case, tmp_path):
     # Sinks of tests cannot be looked into from here, so each stream is collected by a run of its own.
     for name in case.of_kind("expect"):
         configuration = Configuration.from_dict({"execution.target": "spark"})
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.set_parallelism(2).set_runtime_mode(case.mode)
-        scope = program_of(case, env, 2)
+        scope = program_of(case, env, 2, tmp_path)
         stream = scope[name]
         assert isinstance(stream, DataStream)
         if case.stamps(name):
