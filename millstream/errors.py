@@ -2,7 +2,7 @@
 
 ```
 MillstreamError
-├── ProgramError                 the program cannot be built
+├── ProgramError                 PROGRAM_INVALID          the program cannot be built
 │   ├── NotSupportedYet          NOT_SUPPORTED_YET        a call whose feature has not landed
 │   ├── UnsupportedOperation     UNSUPPORTED_OPERATION    a call that makes no sense there
 │   │   └── ModuleNotAvailable   MODULE_NOT_AVAILABLE     a module of PyFlink's that is not served
@@ -10,8 +10,8 @@ MillstreamError
 │   ├── InvalidArgument          INVALID_ARGUMENT         a bad parameter
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
 ├── ConfigurationError           CONFIGURATION_INVALID    a bad configuration value
-├── RuntimeUnusable            ENVIRONMENT_UNUSABLE     Java, Python or Spark is missing or unfit
-└── JobError                     a running job failed
+├── RuntimeUnusable              ENVIRONMENT_UNUSABLE     Java, Python or Spark is missing or unfit
+└── JobError                     JOB_FAILED               a running job failed
     ├── UserFunctionError        USER_FUNCTION_FAILED
     ├── KeySelectorError         KEY_SELECTOR_FAILED
     ├── TypeMismatchError        TYPE_MISMATCH

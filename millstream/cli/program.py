@@ -1,8 +1,9 @@
 """What `run` and `info` share: Flink's flags, and running a user's script inside this process.
 
-The script runs as `__main__` with its own arguments and its folder on `sys.path`, just as
-`python job.py` would run it. What the command line sets reaches it through
-`millstream.datastream.overrides`; what the script sets itself counts before it.
+The script runs as `__main__` with its own arguments, and with its folder and those of `-pyfs` on
+`sys.path`, else just as `python job.py` would run it. The options that the command line sets are what every
+environment of the script begins with (`millstream.datastream.overrides`); where the script sets one of them
+itself, the script's value counts.
 """
 
 from __future__ import annotations

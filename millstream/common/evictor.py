@@ -119,7 +119,7 @@ class _OneSided(Evictor[Any, Any]):
 
     @abstractmethod
     def _keep(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
-        """Those that stay."""
+        """The elements that stay in the window."""
 
 
 class CountEvictor(_OneSided):

@@ -2,9 +2,10 @@
 
 A source is cut into *splits* (a topic partition, a file, a range of numbers). A split has *positions*,
 whole numbers that only grow. For every epoch the enumerator, on the driver, says how far each split can be
-read; the range `[start, end)` of each split goes into Spark's offset log before any record is read, and a
-reader, in a worker, reads exactly that range. Reading a range again gives the same records: this is what
-makes a replayed epoch equal to the first try.
+read; the driver fixes the range `[start, end)` of each split before any record is read, and a reader, in a
+worker, reads exactly that range. Reading a range again gives the same records: this is what makes a task that
+is repeated equal to its first try. The ends of the ranges become part of the checkpoint that completes the
+epoch; a driver that starts again plans its ranges from there, and may cut them elsewhere.
 
 A source of your own is two small classes:
 

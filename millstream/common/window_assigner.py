@@ -80,7 +80,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-            """These windows become that one."""
+            """The windows `to_be_merged` become the one that is `merge_result`."""
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: MergeCallback) -> None:

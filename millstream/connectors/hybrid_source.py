@@ -47,7 +47,7 @@ class HybridSource(Source):
                 validate()
 
     def boundedness(self) -> Boundedness:
-        """That of the last source."""
+        """Whether the last of the sources ends by itself."""
         return self._sources[-1].boundedness()
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:

@@ -148,7 +148,7 @@ class CheckpointConfig:
 
     @no_effect(_ALIGNED)
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """That time."""
+        """How long an aligned checkpoint may take before it would become an unaligned one."""
         found = int(options.get(self._configuration, options.CHECKPOINTING_ALIGNED_TIMEOUT))
         return Duration.of_millis(found)
 

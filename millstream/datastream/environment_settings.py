@@ -70,24 +70,24 @@ class AcceptedSettings:
 
     @no_effect("the default parallelism comes from parallelism.default")
     def set_default_local_parallelism(self, parallelism: int) -> None:
-        """Keep a number."""
+        """Keep the parallelism of local environments."""
         self.__dict__["_local_parallelism"] = parallelism
 
     @no_effect("the default parallelism comes from parallelism.default")
     def get_default_local_parallelism(self) -> int:
-        """That number."""
+        """The parallelism of local environments that was set, else 4."""
         found: int = self.__dict__.get("_local_parallelism", _DEFAULT_LOCAL)
         return found
 
     @no_effect("every checkpoint holds only what has changed since the last one")
     def enable_changelog_state_backend(self: Env, enabled: bool) -> Env:
-        """Keep the choice."""
+        """Keep whether changes of state are to be logged."""
         self._configuration.set_boolean(options.STATE_CHANGELOG.key, enabled)
         return self
 
     @no_effect("every checkpoint holds only what has changed since the last one")
     def is_changelog_state_backend_enabled(self) -> bool | None:
-        """That choice, None if there was none."""
+        """Whether changes of state were asked to be logged, None if nobody has said."""
         if self._configuration.contains_key(options.STATE_CHANGELOG.key):
             return options.get(self._configuration, options.STATE_CHANGELOG)
         return None

@@ -233,7 +233,7 @@ class _Sides(WindowFunction[Any, Any, Any, Any]):
 
 
 class _RememberingSides(_Sides, CheckpointedFunction):
-    """The same for a function with operator state."""
+    """Sides for a function of the user's that has operator state."""
 
     def initialize_state(self, context: Any) -> None:
         self._function.initialize_state(context)

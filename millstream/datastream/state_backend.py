@@ -71,7 +71,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._paths = [_local_folder(path) for path in paths] or None
 
     def get_db_storage_paths(self) -> list[str] | None:
-        """Those folders."""
+        """The folders of the workers, None if none were set."""
         return self._paths
 
     def is_incremental_checkpoints_enabled(self) -> bool:
@@ -83,7 +83,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._options = options
 
     def get_predefined_options(self) -> PredefinedOptions:
-        """Those settings."""
+        """RocksDB's settings, as they were set."""
         return self._options
 
     def set_options(self, options_factory_class_name: str) -> None:
@@ -91,7 +91,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._factory = options_factory_class_name
 
     def get_options(self) -> str | None:
-        """That name."""
+        """The name of the Java class that was set, or None."""
         return self._factory
 
     def get_number_of_transfer_threads(self) -> int:

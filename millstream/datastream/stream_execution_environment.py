@@ -115,7 +115,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self
 
     def get_parallelism(self) -> int:
-        """That parallelism."""
+        """The parallelism of operators that do not set their own."""
         value: int = options.get(self._configuration, options.PARALLELISM)
         return value
 
@@ -125,7 +125,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self
 
     def get_max_parallelism(self) -> int:
-        """That number, -1 if it is derived from the parallelism."""
+        """The number of key groups of operators that do not set their own, -1 if it is derived from the parallelism."""
         value: int = options.get(self._configuration, options.MAX_PARALLELISM)
         return value
 
@@ -151,7 +151,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self
 
     def get_buffer_timeout(self) -> int:
-        """That time in milliseconds."""
+        """How long a record may wait in a buffer for others, in milliseconds."""
         value: int = options.get(self._configuration, options.BUFFER_TIMEOUT)
         return value
 
@@ -192,7 +192,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        """That folder."""
+        """The folder of savepoints that are not given one, None if there is none."""
         value: str | None = options.get(self._configuration, options.SAVEPOINT_DIRECTORY)
         return value
 

@@ -1,7 +1,7 @@
 """Rolling aggregations: reduce, sum, min, max, min_by, max_by (Flink's `StreamGroupedReduceOperator`).
 
-The state is one value per key in a `KeyedTable`. Reads look at this epoch's changes first, then at the version
-before it; writes go to the changes only.
+The state is one value per key in a `Table`. Generated code looks at this epoch's changes first, then at the version
+before it, and writes to the changes only.
 """
 
 from __future__ import annotations

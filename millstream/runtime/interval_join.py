@@ -298,7 +298,7 @@ class IntervalJoin:
         self.process1: Callable[[Any, int], None] = one.process
         """Takes a record of the left side and its timestamp, once the key context is set."""
         self.process2: Callable[[Any, int], None] = two.process
-        """The same for the right side."""
+        """Takes a record of the right side and its timestamp, once the key context is set."""
 
     def advance(self, watermark: int) -> None:
         """The watermark has moved on: forget what it has passed."""

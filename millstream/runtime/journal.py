@@ -42,7 +42,7 @@ class Journal:
         self.active = True
 
     def end(self) -> None:
-        """It has been processed: what it has changed stays, what it has given goes on."""
+        """The record has been processed: what it has changed stays, what it has given goes on."""
         self.active = False
         self._log.clear()
         if self._held:
@@ -51,7 +51,7 @@ class Journal:
                 send(value, timestamp)
 
     def undo(self) -> None:
-        """It could not be processed: everything is as it was before it came."""
+        """The record could not be processed: everything is as it was before it came."""
         self.active = False
         for step in reversed(self._log):
             step()

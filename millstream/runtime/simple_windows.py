@@ -78,7 +78,7 @@ class SimpleWindows:
     # -- windows of a former program --------------------------------------------------------------------------
 
     def _open_windows(self, states: Mapping[str, Any], mine: str = "") -> list[OpenWindow]:
-        """Those that are open and not over, taken out of the state."""
+        """The windows of a former program that are open and not over, taken out of the state."""
         before, watermark = self._former.changed(states), self._watermark
         if before is None:
             return []

@@ -1,9 +1,9 @@
 """The driver's view of all split-based sources of a job (Flink's `SourceCoordinator`).
 
-An *offset* is a plain dictionary that Spark writes to its log as JSON: for each source (by node id), the
-position of each of its splits, in the order in which they were discovered. A split's place in that order is
-its channel number, for ever. A split that has ended at position p is written as ~p, a negative number, so that
-its end alone is reason enough for an epoch.
+An *offset* is a plain dictionary: for each source (by node id), the position of each of its splits, in the
+order in which they were discovered. The planner takes it from and puts it into manifests, where sources go by
+uid. A split's place in that order is its channel number, for ever. A split that has ended at position p is
+written as ~p, a negative number, so that its end alone is reason enough for an epoch.
 
 How much of what is available goes into an epoch is decided here: as much as, at the rate seen so far, takes
 about the epoch's interval.
@@ -106,8 +106,8 @@ class SourceCoordinator:
         return {name: {} for name in self._specs}
 
     def discover(self, offset: Offset) -> Offset:
-        """The offset with splits that are new since, each where it begins. Done before `next`, so that the
-        beginning of a split stands in the log and is not asked for again at a replay."""
+        """The offset with splits that are new since, each where it begins. Done before `next`, so that an epoch
+        begins where the enumerator has said, and it is not asked again."""
         result: Offset = {}
         for name, spec in self._specs.items():
             positions = dict(offset.get(name, {}))

@@ -70,7 +70,9 @@ def test_a_rule_s_example_stands_in_its_first_proof(number: int) -> None:
     example = re.search(r"```\n(.*?)\n```", RULES[number], re.DOTALL)
     assert example is not None
     lines = iter(proofs(RULES[number])[0].read_text().splitlines())
-    lost = [line for line in example[1].splitlines() if not any(line.strip() in one for one in lines)]
+    lost = [
+        line for line in example[1].splitlines() if not any(line.strip() in one for one in lines)
+    ]
     assert lost[:1] == []
 
 
