@@ -17,6 +17,7 @@ from millstream.datastream.window import (
     PurgingTrigger,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     Window,
 )
 from millstream.errors import StateMismatch
@@ -182,6 +183,35 @@ def test_a_window_past_the_new_lateness_is_gone(show):
         assert harness.get_side_output(LATE) == [2]
         assert run(harness, 1000) == []
         assert not harness.num_event_time_timers()
+
+
+@pytest.mark.parametrize("show", [Bounds, OnlyClear])
+def test_open_windows_of_event_time_fire_by_the_clock_if_the_new_ones_are_of_processing_time(show):
+    with OperatorHarness(summed(tumbling(10), show=show)) as harness:
+        run(harness, (1, 11), 12)
+        snapshot = harness.snapshot()
+    changed = summed(TumblingProcessingTimeWindows.of(7))
+    with OperatorHarness.restore(changed, snapshot) as harness:
+        assert run(harness, 1000) == []
+        harness.set_processing_time(18)
+        assert harness.extract_output() == []
+        harness.set_processing_time(19)
+        assert harness.extract_output() == [(10, 20, 1)]
+
+
+@pytest.mark.parametrize("show", [Bounds, OnlyClear])
+def test_open_windows_of_processing_time_wait_for_the_watermark_if_the_new_ones_are_of_event_time(
+    show,
+):
+    with OperatorHarness(summed(TumblingProcessingTimeWindows.of(10))) as harness:
+        harness.set_processing_time(3)
+        harness.process_element(1)
+        snapshot = harness.snapshot()
+    with OperatorHarness.restore(summed(tumbling(7), show=show), snapshot) as harness:
+        harness.set_processing_time(1000)
+        assert harness.extract_output() == []
+        assert run(harness, 8) == []
+        assert run(harness, 9) == [(0, 10, 1)]
 
 
 @pytest.mark.parametrize("show", [Bounds, OnlyClear])
