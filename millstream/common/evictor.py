@@ -36,7 +36,7 @@ class TimestampedValue(NamedTuple):
         return self.value
 
     def get_timestamp(self) -> int:
-        """Its timestamp; -2^63 if it has none."""
+        """The record's timestamp; -2^63 if it has none."""
         return self.timestamp
 
     def has_timestamp(self) -> bool:

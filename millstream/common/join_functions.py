@@ -97,7 +97,7 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
             """The timestamp of the pair and its results: the larger of the two."""
 
         def get_timestamp(self) -> int:
-            """The same, under Flink's name."""
+            """`timestamp()`, under Flink's name."""
             return self.timestamp()
 
     @abstractmethod

@@ -154,7 +154,7 @@ class DynamicEventTimeSessionWindows(_DynamicSession, EventTimeAssigner):
 
     @staticmethod
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicEventTimeSessionWindows:
-        """The same, under PyFlink's second name for it."""
+        """Sessions whose gap `extractor` takes from each record: PyFlink's second name for the constructor."""
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
@@ -173,7 +173,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicSession, ProcessingTimeAssigne
 
     @staticmethod
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
-        """The same, under PyFlink's second name for it."""
+        """Sessions whose gap `extractor` takes from each record: PyFlink's second name for the constructor."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:

@@ -102,7 +102,8 @@ class FileCommitter(Committer):
             )
 
     def commit_again(self, epoch: int, committables: Sequence[bytes]) -> None:
-        """The same; what is neither hidden nor visible was committed, and taken away by whoever reads the files."""
+        """Rename what is not renamed yet; what is neither hidden nor visible was committed, and taken away by whoever
+        reads the files."""
         gone = self._commit(epoch, committables)
         if gone:
             _log.warning(

@@ -51,7 +51,7 @@ class Staged:
     columns: tuple[str, ...] = ()
 
     def with_more(self, count: int, columns: tuple[str, ...]) -> Staged:
-        """The same, after more rows of these columns."""
+        """What is staged after so many more rows of these columns."""
         return replace(self, count=self.count + count, columns=columns)
 
     def encode(self) -> bytes:

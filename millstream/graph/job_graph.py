@@ -31,7 +31,7 @@ class JobVertex:
 
     @property
     def parallelism(self) -> int:
-        """The same for every operator of a chain."""
+        """The parallelism of the vertex, which all operators of its chain have."""
         return self.head.parallelism
 
     @property

@@ -118,11 +118,11 @@ class OpenWindow(NamedTuple):
     """A window that was open when the savepoint was taken."""
 
     key: Any
-    """Canonical."""
+    """The key in its canonical form."""
     start: int
     end: int
     value: Any
-    """Its accumulator or list of records, nobody else's."""
+    """The window's accumulator or list of records, nobody else's."""
     merges: bool
     """A session, which later records may still join."""
 
@@ -183,7 +183,7 @@ class Former:
         return one._replace(value=one.value + other.value)
 
     def drop_timers(self) -> None:
-        """The operator has none."""
+        """Remove the timers of a former program, for an operator that needs none."""
         for name in _TIMERS:
             self._wipe(name)
 

@@ -236,11 +236,11 @@ class OperatorHarness:
         return [value for value, _ in self.extract_output_with_timestamps()]
 
     def extract_output_with_timestamps(self) -> list[Stamped]:
-        """The same with their timestamps, None where there is none."""
+        """The values that have come out, each with its timestamp, or None where there is none."""
         return [one for one in self._output if not isinstance(one, Watermark)]
 
     def extract_stream(self) -> list[Stamped | Watermark]:
-        """The same with the watermarks that have come out between them."""
+        """The values that have come out, with their timestamps, and the watermarks between them."""
         return list(self._output)
 
     def get_side_output(self, tag: OutputTag) -> list[Any]:
@@ -248,7 +248,7 @@ class OperatorHarness:
         return [value for value, _ in self.get_side_output_with_timestamps(tag)]
 
     def get_side_output_with_timestamps(self, tag: OutputTag) -> list[Stamped]:
-        """The same with their timestamps."""
+        """The values that were sent to a tag, each with its timestamp, or None where there is none."""
         if tag.tag_id not in self._sides:
             msg = f"the harness does not collect the side output '{tag.tag_id}'"
             hint = "name it when the harness is made: OperatorHarness(pipeline, side_outputs=[tag])"

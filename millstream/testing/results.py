@@ -26,7 +26,7 @@ def collect(stream: DataStream, job_name: str | None = None) -> list[Any]:
 def collect_with_timestamps(
     stream: DataStream, job_name: str | None = None
 ) -> list[tuple[Any, int | None]]:
-    """The same with their timestamps, None where there is none.
+    """Run the program to its end; the stream's records, each with its timestamp, or None where there is none.
 
     >>> from millstream.datastream import StreamExecutionEnvironment
     >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")

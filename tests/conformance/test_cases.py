@@ -1,4 +1,4 @@
-"""Runs the cases in `cases/`: one or more for each rule of the semantics, named by its number.
+"""Runs the cases in `cases/`: they prove the rules of docs/semantics.md and are named by the numbers of these.
 
 A case is a text of options (`name: value`) and indented blocks:
 

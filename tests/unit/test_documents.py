@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import textwrap
@@ -155,3 +156,27 @@ def test_the_columns_of_the_tree_of_errors_are_columns() -> None:
     text = (errors.__doc__ or "").split("```")[1]
     codes = [re.search(r" ([A-Z]+_[A-Z_]+)", line) for line in text.strip().splitlines()[1:]]
     assert len({one.start() for one in codes if one}) == 1
+
+
+# -- docstrings ------------------------------------------------------------------------------------
+
+
+def docstrings(path: Path) -> list[str]:
+    """Of a module, its classes, functions and attributes."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    texts = (node.value for node in nodes if isinstance(node, ast.Expr))
+    return [
+        one.value for one in texts if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    ]
+
+
+def test_docstrings_stand_alone() -> None:
+    """Who reads one, in a tooltip or by `help`, does not see the one above it: "That number." says nothing."""
+    leaning = re.compile(r"(That|Those|These|They|It|Its|The same(?=[,;.]| for | with ))\b")
+    found = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for text in docstrings(path)
+        if leaning.match(text)
+    ]
+    assert found == []
