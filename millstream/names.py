@@ -4,7 +4,7 @@ A module here has the names that it defines; PyFlink's module of the same path m
 another module here (`KeyedStream` in `data_stream`), what it imports itself, and what Millstream does not have. The
 loader below answers for those, and the finder for modules that are not there at all, both from what
 `millstream.pyflink` knows. That package is the top layer and is asked only when a name is missing, so a program that
-needs none of this does not load it.
+needs none of this does not load it. Before it comes what savepoints name and has moved since (`millstream.v`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
+
+from millstream import v
 
 __all__ = ["install"]
 
@@ -32,6 +34,9 @@ class SharedModule(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
+        moved = v.former(self.__name__, name)
+        if moved is not None:
+            return moved
         path = vars(self).get("__path__")
         # `from package import module` asks the package first; a module that is there is loaded next.
         own = path and PathFinder.find_spec(f"{self.__name__}.{name}", path)
@@ -55,10 +60,10 @@ class _SharedLoader(SourceFileLoader):
 
 
 class _AbsentLoader(Loader):
-    """Makes a module that has no file: all its names are PyFlink's."""
+    """Makes a module that has no file: its names are PyFlink's, or have moved."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return SharedModule(spec.name, "PyFlink's names that Millstream does not have.")
+        return SharedModule(spec.name, "Names that stand elsewhere.")
 
     def exec_module(self, module: ModuleType) -> None:
         pass
@@ -75,6 +80,8 @@ class _Finder(MetaPathFinder):
         # Not `path`: tools that import a file look for it in folders of their own.
         parent = sys.modules.get(fullname.rpartition(".")[0])
         spec = PathFinder.find_spec(fullname, parent.__path__ if parent else path, target)
+        if spec is None and v.is_former(fullname):
+            return ModuleSpec(fullname, _AbsentLoader(), is_package=True)
         if spec is None:
             served = import_module("millstream.pyflink.served")
             return ModuleSpec(fullname, _AbsentLoader()) if served.module(fullname) else None

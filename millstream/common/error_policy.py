@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from millstream.common.output_tag import OutputTag
 from millstream.errors import InvalidArgument
+from millstream.v import keep, kept
 
 __all__ = ["DeadLetter", "ErrorPolicy"]
 
@@ -38,6 +39,14 @@ class DeadLetter(NamedTuple):
     data: bytes
     error: str
     traceback: str
+
+
+@kept
+def _letter(*parts: Any) -> DeadLetter:
+    return DeadLetter(*parts)
+
+
+keep(DeadLetter, tuple, _letter)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from millstream.common.time import DurationLike, parse_duration
 from millstream.common.triggers import DeltaFunction, as_delta
 from millstream.common.windows import MIN_TIMESTAMP, Window
 from millstream.errors import InvalidArgument, NotSupportedYet
+from millstream.v import keep, kept
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
 
@@ -42,6 +43,14 @@ class TimestampedValue(NamedTuple):
     def has_timestamp(self) -> bool:
         """Whether it has one."""
         return self.timestamp != MIN_TIMESTAMP
+
+
+@kept
+def _element(*parts: Any) -> TimestampedValue:
+    return TimestampedValue(*parts)
+
+
+keep(TimestampedValue, tuple, _element)
 
 
 class Evictor(ABC, Generic[T, W]):

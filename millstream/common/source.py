@@ -41,6 +41,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from millstream.v import keep, kept
+
 __all__ = [
     "Boundedness",
     "Source",
@@ -70,6 +72,20 @@ class Watermark(NamedTuple):
     """
 
     timestamp: int
+
+
+@kept
+def _stamped(*parts: Any) -> Timestamped:
+    return Timestamped(*parts)
+
+
+@kept
+def _mark(timestamp: int) -> Watermark:
+    return Watermark(timestamp)
+
+
+keep(Timestamped, tuple, _stamped)
+keep(Watermark, tuple, _mark)
 
 
 class Boundedness(Enum):

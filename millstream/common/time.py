@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from millstream.errors import InvalidArgument
+from millstream.v import keep, kept
 
 __all__ = ["Duration", "DurationLike", "Instant", "Time", "parse_duration"]
 
@@ -241,6 +242,26 @@ class Instant:
 
     def __repr__(self) -> str:
         return f"Instant<{self.seconds}, {self.nanos}>"
+
+
+@kept
+def _time(milliseconds: int) -> Time:
+    return Time(milliseconds)
+
+
+@kept
+def _duration(nanos: int) -> Duration:
+    return Duration(nanos)
+
+
+@kept
+def _instant(seconds: int, nanos: int) -> Instant:
+    return Instant(seconds, nanos)
+
+
+keep(Time, lambda one: (one._milliseconds,), _time)
+keep(Duration, lambda one: (one._nanos,), _duration)
+keep(Instant, lambda one: (one.seconds, one.nanos), _instant)
 
 
 DurationLike: TypeAlias = str | int | timedelta | Duration | Time

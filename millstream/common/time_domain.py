@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from millstream.v import keep, kept
+
 __all__ = ["TimeDomain"]
 
 
@@ -16,3 +18,11 @@ class TimeDomain(Enum):
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
+
+
+@kept
+def _domain(value: int) -> TimeDomain:
+    return TimeDomain(value)
+
+
+keep(TimeDomain, lambda one: (one.value,), _domain)

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from millstream.common.state import StateDescriptor
 from millstream.common.windows import Window
 from millstream.errors import NotSupportedYet, UnsupportedOperation
+from millstream.v import keep, kept
 
 __all__ = ["QuietTrigger", "Trigger", "TriggerResult"]
 
@@ -44,6 +45,14 @@ class TriggerResult(Enum):
     def is_purge(self) -> bool:
         """Whether the window's contents are dropped; what the trigger itself remembers stays."""
         return self._purge
+
+
+@kept
+def _result(name: str) -> TriggerResult:
+    return TriggerResult[name]
+
+
+keep(TriggerResult, lambda one: (one.name,), _result)
 
 
 class Trigger(ABC, Generic[T, W]):

@@ -12,10 +12,12 @@ from enum import Enum
 from typing import Any
 
 from millstream.errors import InvalidArgument
+from millstream.v import keep, kept, pinned
 
 __all__ = ["Row", "RowKind", "format_row"]
 
 
+@pinned
 class RowKind(Enum):
     """What a row means in a changelog.
 
@@ -36,10 +38,12 @@ _SHORT = ("+I", "-U", "+U", "-D")
 _INSERT = RowKind.INSERT
 
 
+@pinned
 def make_row(
     fields: tuple[str, ...] | None, values: list[Any], kind: RowKind = RowKind.INSERT
 ) -> Row:
-    """A row around `values`, which it keeps and does not copy. This is how rows are unpickled.
+    """A row around `values`, which it keeps and does not copy. This is how rows are made of the bytes of keys, and
+    how they were unpickled.
 
     >>> make_row(("a", "b"), [1, 2])
     Row(a=1, b=2)
@@ -234,8 +238,25 @@ class Row:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._row_kind is _INSERT:
-            return make_row, (self._fields, self._values)
-        return make_row, (self._fields, self._values, self._row_kind)
+            return _row, (self._fields, self._values)
+        return _row, (self._fields, self._values, self._row_kind.value)
+
+
+@kept
+def _row(fields: tuple[str, ...] | None, values: list[Any], kind: int = 0) -> Row:
+    row = Row.__new__(Row)
+    row._fields = fields
+    row._values = values
+    row._row_kind = RowKind(kind) if kind else _INSERT
+    return row
+
+
+@kept
+def _kind(value: int) -> RowKind:
+    return RowKind(value)
+
+
+keep(RowKind, lambda kind: (kind.value,), _kind)
 
 
 def _as_plain(value: Any) -> Any:

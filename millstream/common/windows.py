@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any, TypeAlias
 
 from millstream.common.serializer import TypeSerializer
+from millstream.v import kept
 
 __all__ = [
     "MAX_TIMESTAMP",
@@ -156,7 +157,7 @@ class TimeWindow(Window):
         return hash((self.start, self.end))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return TimeWindow, (self.start, self.end)
+        return _time_window, (self.start, self.end)
 
     def __repr__(self) -> str:
         return f"TimeWindow(start={self.start}, end={self.end})"
@@ -188,7 +189,7 @@ class CountWindow(Window):
         return hash((CountWindow, self.id))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return CountWindow, (self.id,)
+        return _count_window, (self.id,)
 
     def __repr__(self) -> str:
         return f"CountWindow(id={self.id})"
@@ -219,10 +220,28 @@ class GlobalWindow(Window):
         return 0
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return GlobalWindow.get, ()
+        return _global_window, ()
 
     def __repr__(self) -> str:
         return "GlobalWindow"
+
+
+# How windows are unpickled.
+
+
+@kept
+def _time_window(start: int, end: int) -> TimeWindow:
+    return TimeWindow(start, end)
+
+
+@kept
+def _count_window(number: int) -> CountWindow:
+    return CountWindow(number)
+
+
+@kept
+def _global_window() -> GlobalWindow:
+    return _GLOBAL
 
 
 # Programs written for PyFlink return one of these from `get_window_serializer`; windows here travel as they are.

@@ -23,6 +23,7 @@ from millstream.errors import RecordNotSerializable, told
 from millstream.runtime.codec import dumps
 from millstream.runtime.state import ATOMIC
 from millstream.runtime.text import shorten
+from millstream.v import KEPT
 
 __all__ = ["own"]
 
@@ -209,7 +210,7 @@ def _special(kind: type, *, own_new: bool = False) -> bool:
         # namedtuple has one of its own.
         (new and not own_new)
         or any(getattr(kind, name, None) is not getattr(object, name, None) for name in _WAYS)
-        or kind in copyreg.dispatch_table
+        or (kind in copyreg.dispatch_table and kind not in KEPT)
     )
 
 

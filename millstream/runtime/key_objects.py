@@ -25,6 +25,7 @@ import cloudpickle
 
 from millstream.common.functions import Function
 from millstream.errors import KeyClassNotFound
+from millstream.v import former_name
 
 __all__ = ["KNOWN", "Shipping", "classes_in", "make", "named", "note_program", "value_of"]
 
@@ -100,7 +101,10 @@ def note_program(run: str, classes: bytes) -> None:
 def named(thing: Any) -> str:
     """The name of a class or function in a canonical form."""
     # A class of a function loses the first part of its qualified name on the way to a worker.
-    return f"{thing.__module__}.{thing.__qualname__.rpartition('<locals>.')[2]}"
+    module, name = thing.__module__, thing.__qualname__.rpartition("<locals>.")[2]
+    if type(module) is str and module.startswith("millstream."):
+        module, name = former_name(module, name)
+    return f"{module}.{name}"
 
 
 # -- making an object ------------------------------------------------------------------------------------------

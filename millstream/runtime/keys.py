@@ -15,7 +15,9 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 from zlib import crc32
 
+from millstream import v
 from millstream.common.types import Row, RowKind, make_row
+from millstream.common.windows import CountWindow, GlobalWindow, TimeWindow
 from millstream.errors import KeySelectorError, told
 from millstream.runtime.codec import plain
 from millstream.runtime.key_objects import KNOWN, make, named, value_of
@@ -82,9 +84,10 @@ class _Described:
         return _Part, (self.kind, self.parts)
 
 
+@v.pinned
 def _Part(kind: str, parts: Any) -> Any:
-    """What a description stands for: reading the bytes of a key calls it, from the innermost part on. Its name is in
-    every checkpoint."""
+    """What a description stands for: reading the bytes of a key calls it, from the innermost part on. Its name and
+    its module's first one are in every checkpoint."""
     return _value(kind, parts, pickle.loads, trusted=True)
 
 
@@ -102,11 +105,35 @@ def _value(kind: str, parts: Any, read: Callable[[bytes], Any], *, trusted: bool
             return make(parts, trusted=trusted)
 
 
+class _RowPart:
+    """Stands for a row in the bytes of a key."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_row, self.parts
+
+
+class _KindPart:
+    """Stands for the kind of a row in the bytes of a key."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowKind, (self.number,)
+
+
 class _Checked(pickle.Unpickler):
     """Reads the bytes of a key and makes no object of them."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == (__name__, "_Part"):
+        if (module, name) == _PART:
             return self.part
         try:
             return _PARTS[module, name]
@@ -142,6 +169,7 @@ def _of_parts(_: Any, fields: Any, values: Any, kind: int = 0) -> Row:
     return make_row(fields, values, RowKind(kind))
 
 
+_PART = _Part.__module__, _Part.__qualname__
 # Stand-ins, because a pickle can set attributes of whatever it is given, and of a bound method none can be set.
 _PARTS = {
     (complex.__module__, complex.__qualname__): MethodType(lambda _, *parts: complex(*parts), 0),
@@ -179,7 +207,10 @@ def _normal(key: Any) -> Any:
     if kind is tuple or kind is list:
         return key if _all_atomic(map(type, key)) else kind(map(_normal, key))
     if kind is Row:
-        return make_row(key._fields, [_normal(one) for one in key], key.get_row_kind())
+        values, kind = [_normal(one) for one in key], key.get_row_kind()
+        if kind is RowKind.INSERT:
+            return _RowPart(key._fields, values)
+        return _RowPart(key._fields, values, _KindPart(kind.value))
     if kind is set or kind is frozenset:
         return _Described(kind.__name__, sorted(plain(_normal(one)) for one in key))
     if kind is dict:
@@ -193,6 +224,8 @@ def _normal(key: Any) -> Any:
         # A function of Cython's says itself where it is from, its class does not.
         return _noted(f"{getattr(key, '__module__', None) or kind.__module__}.{made}", key)
     function, arguments, state, items, pairs = (*made, None, None, None)[:5]
+    if type(function) is FunctionType and function.__module__ == v.__name__:
+        function, arguments = _as_ever(function.__qualname__, arguments)
     return _Described(
         "object",
         [
@@ -203,6 +236,21 @@ def _normal(key: Any) -> Any:
             None if pairs is None else _normal(dict(pairs)),
         ],
     )
+
+
+def _as_ever(word: str, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """What the bytes of a key have in the place of a word: that by which it was pickled before there were any."""
+    if word == "row":
+        fields, values, *kind = arguments
+        return make_row, (fields, values, *map(RowKind, kind))
+    return _MAKERS[word], arguments
+
+
+_MAKERS: dict[str, Any] = {
+    "time_window": TimeWindow,
+    "count_window": CountWindow,
+    "global_window": GlobalWindow.get,
+}
 
 
 def _noted(name: str, thing: Any) -> _Described:

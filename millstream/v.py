@@ -1,0 +1,172 @@
+"""The vocabulary: the names that state is written in. This module never moves, so that all others may.
+
+A pickle names what makes a value by its module and name, and savepoints outlive the place of a module. So what
+Millstream itself has pickled into state is named `millstream.v` and a short word (`NAMES`), wherever it is defined.
+
+Two things are still named as they were before there was a vocabulary (`FORMER`). **The bytes of a key never change**:
+they are what is compared, and the key group is computed of them, so a key written in another way would be another key,
+in another subtask. And what was written is read: a former name leads to where its object stands now, also if there is
+no module of that name any more (`millstream.names` asks for it).
+
+Whoever moves a module changes the places in the two tables, and nothing else. Whoever adds a class whose objects people
+keep gives it a word. No line is ever taken out, and no word is given twice.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+__all__ = [
+    "FORMER",
+    "KEPT",
+    "NAMES",
+    "former",
+    "former_name",
+    "is_former",
+    "keep",
+    "kept",
+    "pinned",
+]
+
+T = TypeVar("T")
+
+NAMES = {
+    "row": "millstream.common.types:_row",
+    "row_kind": "millstream.common.types:_kind",
+    "time_window": "millstream.common.windows:_time_window",
+    "count_window": "millstream.common.windows:_count_window",
+    "global_window": "millstream.common.windows:_global_window",
+    "instant": "millstream.common.time:_instant",
+    "time": "millstream.common.time:_time",
+    "duration": "millstream.common.time:_duration",
+    "time_domain": "millstream.common.time_domain:_domain",
+    "trigger_result": "millstream.common.trigger:_result",
+    "timestamped": "millstream.common.source:_stamped",
+    "watermark": "millstream.common.source:_mark",
+    "timestamped_value": "millstream.common.evictor:_element",
+    "dead_letter": "millstream.common.error_policy:_letter",
+}
+"""The words, and where that which makes the value stands today, as "module:name"."""
+
+# Without the package's name in front: these are no places, and whoever moves a module leaves them as they are.
+FORMER = {
+    "runtime.keys:_Part": "millstream.runtime.keys:_Part",
+    "common.types:make_row": "millstream.common.types:make_row",
+    "common.types:Row": "millstream.common.types:Row",
+    "common.types:RowKind": "millstream.common.types:RowKind",
+    "common.windows:TimeWindow": "millstream.common.windows:TimeWindow",
+    "common.windows:CountWindow": "millstream.common.windows:CountWindow",
+    "common.windows:GlobalWindow": "millstream.common.windows:GlobalWindow",
+    "common.time:Instant": "millstream.common.time:Instant",
+    "common.time:Time": "millstream.common.time:Time",
+    "common.time:Duration": "millstream.common.time:Duration",
+    "common.time_domain:TimeDomain": "millstream.common.time_domain:TimeDomain",
+    "common.trigger:TriggerResult": "millstream.common.trigger:TriggerResult",
+    "common.source:Timestamped": "millstream.common.source:Timestamped",
+    "common.source:Watermark": "millstream.common.source:Watermark",
+    "common.evictor:TimestampedValue": "millstream.common.evictor:TimestampedValue",
+    "common.error_policy:DeadLetter": "millstream.common.error_policy:DeadLetter",
+}
+"""What was named by its module below `millstream`, and where it stands today. A line without a name is a whole module,
+of which all public names are found: what a class of a user's script takes along into state, such as its base."""
+
+KEPT: set[type] = set()
+"""The classes whose objects are pickled as calls with their parts."""
+
+_ROOT = "millstream."
+_WORDS = {place: word for word, place in NAMES.items()}
+_BEFORE = {place: old for old, place in FORMER.items()}
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def kept(maker: T) -> T:
+    """Have a function named by its word wherever it is pickled.
+
+    >>> from millstream.common.types import Row
+    >>> function, arguments = Row(1).__reduce__()
+    >>> function.__module__, function.__qualname__
+    ('millstream.v', 'row')
+    """
+    function: Any = maker
+    function.__qualname__ = _WORDS[f"{function.__module__}:{function.__qualname__}"]
+    function.__module__ = __name__
+    return maker
+
+
+def keep(cls: type[T], parts: Callable[[T], tuple[Any, ...]], maker: Callable[..., T]) -> None:
+    """Have objects of exactly this class pickled as a call of `maker`, which is `kept`, with their parts.
+
+    >>> import pickle
+    >>> from millstream.common.time import Instant
+    >>> pickle.loads(pickle.dumps(Instant(5, 0)))
+    Instant<5, 0>
+    """
+    # Not as a method of the class: the bytes of a key describe what `__reduce_ex__` gives.
+    KEPT.add(cls)
+    copyreg.pickle(cls, lambda value: (maker, parts(value)))
+
+
+def pinned(thing: T) -> T:
+    """Have a function or a class named in the bytes of keys as it always was.
+
+    >>> from millstream.runtime.keys import _Part
+    >>> _Part.__module__ + ":" + _Part.__qualname__ == _ROOT + "runtime.keys:_Part"
+    True
+    """
+    one: Any = thing
+    module, _, name = _BEFORE[f"{one.__module__}:{one.__qualname__}"].partition(":")
+    one.__module__, one.__qualname__ = _ROOT + module, name
+    return thing
+
+
+def former_name(module: str, name: str) -> tuple[str, str]:
+    """What the bytes of keys call a thing of this module and name: what it was called first.
+
+    >>> former_name("datetime", "date")
+    ('datetime', 'date')
+    """
+    head, dot, rest = name.partition(".")
+    old = _BEFORE.get(f"{module}:{head}")
+    if old is not None:
+        module, _, head = old.partition(":")
+        return _ROOT + module, head + dot + rest
+    old = _BEFORE.get(module)
+    return (module if old is None else _ROOT + old), name
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def __getattr__(name: str) -> Any:
+    """What a word stands for; it is looked for once."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = _at(NAMES[name])
+    return found
+
+
+def former(module: str, name: str) -> Any:
+    """What a module had under a name, if it stands elsewhere today; or None."""
+    own = module.removeprefix(_ROOT)
+    place = FORMER.get(f"{own}:{name}")
+    if place is None and own in FORMER and not name.startswith("_"):
+        place = f"{FORMER[own]}:{name}"
+    if place is None or place.startswith(f"{module}:"):
+        return None
+    return _at(place)
+
+
+def is_former(module: str) -> bool:
+    """Whether there was a module, or a package, of this name."""
+    own = module.removeprefix(_ROOT)
+    return any(one == own or one.startswith((f"{own}:", f"{own}.")) for one in FORMER)
+
+
+def _at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
