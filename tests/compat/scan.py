@@ -8,15 +8,44 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from millstream.checkpoint.manifest import METADATA, decode_manifest
 from millstream.checkpoint.statefile import StateReader, TableInfo
 
-__all__ = ["names_in", "names_of"]
+__all__ = ["CLASSES", "CLASSES_IN_KEYS", "IN_KEYS", "WORDS", "misnamed", "names_in", "names_of"]
+
+# By these the bytes of keys refer to their parts. Each is in somebody's savepoint: nothing is ever changed here.
+IN_KEYS = {
+    "millstream.runtime.keys _Part",
+    "millstream.common.types make_row",
+    "millstream.common.types RowKind",
+}
+CLASSES_IN_KEYS = {
+    "millstream.common.evictor.TimestampedValue",
+    "millstream.common.source.Timestamped",
+    "millstream.common.time.Duration",
+    "millstream.common.time.Instant",
+    "millstream.common.time.Time",
+    "millstream.common.time_domain.TimeDomain",
+    "millstream.common.types.Row",
+    "millstream.common.types.RowKind",
+    "millstream.common.windows.CountWindow",
+    "millstream.common.windows.GlobalWindow.get",
+    "millstream.common.windows.TimeWindow",
+}
+WORDS = set(
+    "row row_kind time_window count_window global_window instant time duration time_domain trigger_result "
+    "timestamped watermark timestamped_value dead_letter".split()
+)
+# A class itself has no parts, and is named by its place: it is read for ever as a former name.
+CLASSES = {"millstream.common.types Row"}
 
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 _BYTES = ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8")
 _KEEP = ("MEMOIZE", "FRAME", "BINPUT", "LONG_BINPUT", "PUT")
 # In the bytes of a key a class is a text: "name", then where it is from.
+_TEXT = re.compile(rb"\bmillstream(?:\.\w+)+")
 _CLASS = re.compile(r"\w+(\.\w+)+")
 
 
@@ -53,8 +82,22 @@ def names_of(data: bytes) -> Counter[str]:
     return found
 
 
+# One reference as it is written: module and name, each as a short text, remembered or not. Of a class in a key the
+# word "name" and the whole.
+_REFERENCE = re.compile(rb"\x8c.(millstream[\w.]*)\x94?\x8c.([\w.]+)\x94?\x93", re.DOTALL)
+_IN_KEY = re.compile(rb"\x8c\x04name\x94?\x8c.(millstream[\w.]*)", re.DOTALL)
+_FINE = IN_KEYS | CLASSES | {f"millstream.v {word}" for word in WORDS}
+
+
+def misnamed(data: bytes) -> set[str]:
+    """What pickled state names by a module of the project that may move; quickly, without a look at its structure."""
+    found = {f"{module.decode()} {name.decode()}" for module, name in _REFERENCE.findall(data)}
+    in_keys = {name.decode() for name in _IN_KEY.findall(data)} - CLASSES_IN_KEYS
+    return (found - _FINE) | {f"key {name}" for name in in_keys}
+
+
 def names_in(folder: Path) -> dict[str, Counter[str]]:
-    """The references in a savepoint, by table; those of the manifest by "manifest"."""
+    """The references in a savepoint, by table; what the manifest and the files' headers name as text, by "texts"."""
     found: dict[str, Counter[str]] = {}
 
     def note(info: TableInfo | None, kind: str, data: memoryview) -> None:
@@ -74,9 +117,13 @@ def names_in(folder: Path) -> dict[str, Counter[str]]:
         for one in committables:
             if one[:1] == b"\x80":
                 found.setdefault(f"committables of {sink}", Counter()).update(names_of(one))
+    texts = Counter(one.decode() for one in _TEXT.findall(manifest))
     for file in sorted((folder / "shared").rglob("*")):
         if file.is_file():
             name = str(file.relative_to(folder))
-            for _ in StateReader(name, io.BytesIO(file.read_bytes()), note):
+            reader = StateReader(name, io.BytesIO(file.read_bytes()), note)
+            texts.update(one.decode() for one in _TEXT.findall(msgspec.json.encode(reader.header)))
+            for _ in reader:
                 pass
+    found["texts"] = texts
     return found

@@ -18,43 +18,26 @@ import pytest
 import millstream
 from millstream import v
 from millstream.checkpoint.statefile import load_plain
-from millstream.common import Instant, Row, RowKind
+from millstream.common import Instant, JobStatus, Row, RowKind
 from millstream.connectors.file_commit import Part
 from millstream.connectors.postgres_commit import Staged
+from millstream.datastream import OutputTag
 from millstream.datastream.window import TimeWindow
 from millstream.errors import KeyClassNotFound
 from millstream.runtime.codec import dumps, plain
 from millstream.runtime.keys import _Described, canonical, check_key, original_key
 from tests.compat import kinds
-from tests.compat.scan import names_in, names_of
+from tests.compat.scan import (
+    CLASSES,
+    CLASSES_IN_KEYS,
+    IN_KEYS,
+    WORDS,
+    misnamed,
+    names_in,
+    names_of,
+)
 
 HERE = Path(__file__).parent
-
-# By these the bytes of keys refer to their parts. Each is in somebody's savepoint: nothing is ever changed here.
-IN_KEYS = {
-    "millstream.runtime.keys _Part",
-    "millstream.common.types make_row",
-    "millstream.common.types RowKind",
-}
-CLASSES_IN_KEYS = {
-    "millstream.common.evictor.TimestampedValue",
-    "millstream.common.source.Timestamped",
-    "millstream.common.time.Duration",
-    "millstream.common.time.Instant",
-    "millstream.common.time.Time",
-    "millstream.common.time_domain.TimeDomain",
-    "millstream.common.types.Row",
-    "millstream.common.types.RowKind",
-    "millstream.common.windows.CountWindow",
-    "millstream.common.windows.GlobalWindow.get",
-    "millstream.common.windows.TimeWindow",
-}
-WORDS = set(
-    "row row_kind time_window count_window global_window instant time duration time_domain trigger_result "
-    "timestamped watermark timestamped_value dead_letter".split()
-)
-# A class itself has no parts, and is named by its place: it is read for ever as a former name.
-CLASSES = {"millstream.common.types Row"}
 
 CHECKSUMS = [
     *(
@@ -103,6 +86,14 @@ def test_the_scan_finds_what_was_named_before(tmp_path):
     found = {name for names in names_in(Path(path)).values() for name in names}
     assert {"millstream.common.time Instant", "millstream.common.windows TimeWindow"} <= found
     assert not any("millstream.v" in name for name in found)
+
+
+def test_every_test_that_writes_state_looks_for_such_names():
+    # As the fixture for all tests does, which sees what the program above does not have.
+    assert misnamed(dumps([(canonical(key), Row(1)) for key in kinds.KEYS])) == set()
+    for data in (dumps(OutputTag), pickle.dumps([OutputTag, OutputTag], 5)):
+        assert misnamed(data) == {"millstream.common.output_tag OutputTag"}
+    assert misnamed(canonical(JobStatus.FAILED)) == {"key millstream.common.job_status.JobStatus"}
 
 
 def test_the_words_never_change():
