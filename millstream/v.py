@@ -29,6 +29,7 @@ __all__ = [
     "keep",
     "kept",
     "pinned",
+    "settle",
 ]
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ KEPT: set[type] = set()
 
 _ROOT = "millstream."
 _WORDS = {place: word for word, place in NAMES.items()}
+_pinned: set[str] = set()
 _BEFORE = {place: old for old, place in FORMER.items()}
 
 
@@ -121,7 +123,18 @@ def pinned(thing: T) -> T:
     one: Any = thing
     module, _, name = _BEFORE[f"{one.__module__}:{one.__qualname__}"].partition(":")
     one.__module__, one.__qualname__ = _ROOT + module, name
+    _pinned.add(one.__module__)
     return thing
+
+
+def settle() -> None:
+    """Import the modules that pinned things say they are from. cloudpickle takes a class along with its definition if
+    its module has not been imported, and a member of a copied enumeration is not the same.
+
+    >>> settle()
+    """
+    for module in sorted(_pinned):
+        import_module(module)
 
 
 def former_name(module: str, name: str) -> tuple[str, str]:

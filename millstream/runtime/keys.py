@@ -302,3 +302,6 @@ def subtask_range(subtask: int, parallelism: int, max_parallelism: int) -> range
     start = -(-subtask * max_parallelism // parallelism)
     end = -(-(subtask + 1) * max_parallelism // parallelism)
     return range(start, end)
+
+
+v.settle()

@@ -180,10 +180,13 @@ MOVES = {
 AFTER_THE_MOVE = """
 import pickle, sys
 from pathlib import Path
+import cloudpickle
+import millstream.runtime.moved_keys as keys
+from millstream.common import RowKind
+assert b"_make_skeleton" not in cloudpickle.dumps(lambda: RowKind.DELETE)
 sys.path.insert(1, sys.argv[1])
 from tests.compat import kinds
 from millstream import v
-import millstream.runtime.moved_keys as keys
 assert not Path(keys.__file__).with_name("keys.py").exists()
 forms, values = pickle.loads(Path(sys.argv[2]).read_bytes())
 assert [keys.canonical(key) for key in kinds.KEYS] == forms, "the bytes of a key have changed"
