@@ -95,7 +95,7 @@ def kept(maker: T) -> T:
     ('millstream.v', 'row')
     """
     function: Any = maker
-    function.__qualname__ = _WORDS[f"{function.__module__}:{function.__qualname__}"]
+    function.__qualname__ = _listed(_WORDS, function)
     function.__module__ = __name__
     return maker
 
@@ -121,7 +121,7 @@ def pinned(thing: T) -> T:
     True
     """
     one: Any = thing
-    module, _, name = _BEFORE[f"{one.__module__}:{one.__qualname__}"].partition(":")
+    module, _, name = _listed(_BEFORE, one).partition(":")
     one.__module__, one.__qualname__ = _ROOT + module, name
     _pinned.add(one.__module__)
     return thing
@@ -135,6 +135,15 @@ def settle() -> None:
     """
     for module in sorted(_pinned):
         import_module(module)
+
+
+def _listed(table: dict[str, str], thing: Any) -> str:
+    place = f"{thing.__module__}:{thing.__qualname__}"
+    try:
+        return table[place]
+    except KeyError:
+        msg = f"{place} is not in millstream/v.py: if it has moved, say there where it stands now"
+        raise LookupError(msg) from None
 
 
 def former_name(module: str, name: str) -> tuple[str, str]:
