@@ -6,6 +6,7 @@ import io
 import pickletools
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,16 @@ import msgspec
 from millstream.checkpoint.manifest import METADATA, decode_manifest
 from millstream.checkpoint.statefile import StateReader, TableInfo
 
-__all__ = ["CLASSES", "CLASSES_IN_KEYS", "IN_KEYS", "WORDS", "misnamed", "names_in", "names_of"]
+__all__ = [
+    "CLASSES",
+    "CLASSES_IN_KEYS",
+    "IN_KEYS",
+    "WORDS",
+    "misnamed",
+    "names_in",
+    "names_of",
+    "public_names",
+]
 
 # By these the bytes of keys refer to their parts. Each is in somebody's savepoint: nothing is ever changed here.
 IN_KEYS = {
@@ -82,6 +92,13 @@ def names_of(data: bytes) -> Counter[str]:
     return found
 
 
+@cache
+def public_names() -> frozenset[str]:
+    """What a class of a user's script may have taken along into state, as "module:name" below `millstream`: every
+    public name that there was. Lines are added, and never taken out."""
+    return frozenset(Path(__file__).with_name("public_names.txt").read_text().split())
+
+
 # One reference as it is written: module and name, each as a short text, remembered or not. Of a class in a key the
 # word "name" and the whole.
 _REFERENCE = re.compile(rb"\x8c.(millstream[\w.]*)\x94?\x8c.([\w.]+)\x94?\x93", re.DOTALL)
@@ -92,6 +109,9 @@ _FINE = IN_KEYS | CLASSES | {f"millstream.v {word}" for word in WORDS}
 def misnamed(data: bytes) -> set[str]:
     """What pickled state names by a module of the project that may move; quickly, without a look at its structure."""
     found = {f"{module.decode()} {name.decode()}" for module, name in _REFERENCE.findall(data)}
+    if b"cloudpickle.cloudpickle" in data:
+        # A class that comes with its definition names its bases, and what its methods use.
+        found -= {f"millstream.{name.replace(':', ' ')}" for name in public_names()}
     in_keys = {name.decode() for name in _IN_KEY.findall(data)} - CLASSES_IN_KEYS
     return (found - _FINE) | {f"key {name}" for name in in_keys}
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pickle
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from millstream.common import Instant, JobStatus, Row, RowKind
 from millstream.connectors.file_commit import Part
 from millstream.connectors.postgres_commit import Staged
 from millstream.datastream import OutputTag
-from millstream.datastream.window import TimeWindow
+from millstream.datastream.window import TimeWindow, Window
 from millstream.errors import KeyClassNotFound
 from millstream.runtime.codec import dumps, plain
 from millstream.runtime.keys import _Described, canonical, check_key, original_key
@@ -35,6 +36,7 @@ from tests.compat.scan import (
     misnamed,
     names_in,
     names_of,
+    public_names,
 )
 
 HERE = Path(__file__).parent
@@ -143,11 +145,40 @@ def test_what_was_named_by_its_module_is_found(name):
 
 def test_what_a_class_of_a_script_takes_along_is_found():
     # Its base, and what its methods use: a pickle of such a class names them by the modules of its time.
-    for line in (HERE / "public_names.txt").read_text().split():
+    for line in sorted(public_names()):
         module, _, name = line.partition(":")
         assert hasattr(importlib.import_module(f"millstream.{module}"), name), (
             f"{line} has moved: say in millstream/v.py where it stands now"
         )
+
+
+# What a program does not use, and so no class of a script.
+INTERNAL = set(
+    "checkpoint cli graph pyflink runtime spark storage testing __main__ names v".split()
+)
+
+
+def test_every_public_name_is_written_down():
+    there = set()
+    for module in pkgutil.walk_packages(millstream.__path__, "millstream."):
+        if module.name.split(".")[1] in INTERNAL:
+            continue
+        found = importlib.import_module(module.name)
+        for name in getattr(found, "__all__", ()):
+            if getattr(getattr(found, name), "__module__", None) == module.name:
+                there.add(f"{module.name.removeprefix('millstream.')}:{name}")
+    missing = sorted(there - public_names())
+    assert not missing, f"add to tests/compat/public_names.txt: {' '.join(missing)}"
+
+
+def test_a_class_of_a_script_names_its_bases():
+    class Own(Window):
+        def max_timestamp(self):
+            return 1
+
+    data = dumps(Own())
+    assert b"millstream.common.windows" in data
+    assert misnamed(data) == set()
 
 
 def test_a_module_that_is_gone_is_found_by_its_former_name(monkeypatch):
