@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from millstream.checkpoint.manifest import StoreState
-from millstream.checkpoint.storage import open_storage
+from millstream.checkpoint.open_storage import open_storage
 from millstream.common import WatermarkStrategy
 from millstream.common.configuration import Configuration
 from millstream.datastream import SinkFunction, StreamExecutionEnvironment

@@ -26,9 +26,9 @@ from millstream.checkpoint.manifest import StoreState
 from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import LocalStorage
 from millstream.common.state import ValueStateDescriptor
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.lmdb_store import LmdbStore
-from millstream.runtime.state import make_hash_table
 from millstream.runtime.store import StateStore, extend_chain, fold_chain
 
 VALUE = 1024

@@ -24,7 +24,7 @@ from millstream import redaction
 from millstream.checkpoint.seal import Seal
 from millstream.errors import ConfigurationError
 
-__all__ = ["LocalStorage", "Storage", "checked_name", "open_storage", "shown", "stable"]
+__all__ = ["LocalStorage", "Storage", "checked_name", "shown", "stable"]
 
 # Inside the classes `list` is the method.
 Names: TypeAlias = list[str]
@@ -135,8 +135,8 @@ class Storage(ABC):
         """Raise if anybody may change what is kept here: who can do that can have the job do anything."""
 
     def folder(self, name: str) -> Storage:
-        """The storage whose root is a folder below this one's."""
-        return open_storage(f"{self.root}/{checked_name(name)}")
+        """The storage whose root is a folder below this one's. Those that `open_storage` gives have it."""
+        raise AssertionError(f"{type(self).__name__} has no folder {name}")
 
 
 class LocalStorage(Storage):
@@ -367,29 +367,6 @@ def shown(root: str) -> str:
     's3://***@bucket/state'
     """
     return redaction.shown(root)
-
-
-def open_storage(root: str, *, durable: bool = True, seal: Seal | None = None) -> Storage:
-    """The storage behind a root, in any process.
-
-    A path or `file://` is a local folder. `s3`, `gs`, `hdfs` and `abfs` go through PyArrow, all
-    else through fsspec; `arrow+s3://` and `fsspec+s3://` say which of the two. What `durable` says
-    (see `LocalStorage`) concerns local folders only. With a `seal`, state is signed and checked.
-
-    >>> open_storage("file:///data/state").root
-    '/data/state'
-    """
-    path = _local(root)
-    storage: Storage
-    if path is not None:
-        storage = LocalStorage(path, durable=durable)
-    else:
-        # Loads PyArrow's file systems or fsspec, which a local job does not need.
-        from millstream.checkpoint.storage_remote import open_remote
-
-        storage = open_remote(root)
-    storage.seal = seal
-    return storage
 
 
 def _local(root: str) -> str | None:

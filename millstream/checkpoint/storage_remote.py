@@ -44,6 +44,9 @@ class RemoteStorage(Storage):
     def root(self) -> str:
         return self._root
 
+    def folder(self, name: str) -> Storage:
+        return open_remote(f"{self.root}/{checked_name(name)}")
+
     def write(self, name: str, data: bytes) -> None:
         if self._objects:
             self._put(self._path(name), data)

@@ -13,7 +13,8 @@ import click
 
 from millstream.checkpoint.lease import LeaseRecord, read_lease, standing
 from millstream.checkpoint.manifest import list_epochs, read_manifest
-from millstream.checkpoint.storage import Storage, open_storage
+from millstream.checkpoint.open_storage import open_storage
+from millstream.checkpoint.storage import Storage
 from millstream.cli.program import guarded
 from millstream.cli.terminal import echo, on_one_line
 from millstream.errors import StateError, StateNotFound

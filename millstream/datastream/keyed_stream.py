@@ -24,8 +24,8 @@ from millstream.graph import operators as ops
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.transformations import OperatorTransformation, PartitionTransformation
-from millstream.runtime.exchange import field_getter
 from millstream.runtime.field_reduce import checked_field
+from millstream.runtime.fields import field_getter
 
 if TYPE_CHECKING:
     from millstream.common.window_assigner import WindowAssigner

@@ -6,27 +6,28 @@ before it, and writes to the changes only.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import Function
-from millstream.common.types import Row
-from millstream.errors import TypeMismatchError, told
 from millstream.graph.operators import Key, ReduceOp, RollingOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import NO_TIME
-from millstream.runtime.codec import dumps
-from millstream.runtime.exchange import emit_canonical, emit_current_key, field_getter
+from millstream.runtime.exchange import emit_canonical, emit_current_key
+from millstream.runtime.fields import combiner_of, misfit, reader_of
 from millstream.runtime.keyed_state import KeyContext
 from millstream.runtime.ownership import method_of
 from millstream.runtime.recognize import keeps_nothing
 from millstream.runtime.state import MISSING, isolate
 
 if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
+    from millstream.runtime.builder import ChainBuilder
 
-__all__ = ["combiner_of", "compile_reduce", "compile_rolling", "isolate", "misfit", "reader_of"]
+__all__ = [
+    "compile_reduce",
+    "compile_rolling",
+    "isolate",
+]
 
 
 def _emit_lookup(
@@ -138,100 +139,6 @@ def compile_rolling(b: ChainBuilder, node: StreamNode, op: RollingOp, v: str, in
         _emit_at_the_end(b, node, op.kind)
     else:
         b.emit(node, out)
-
-
-def misfit(
-    op: RollingOp, name: str, value: Any, error: Exception | None = None
-) -> TypeMismatchError:
-    """The error for a record that cannot be aggregated."""
-    call = f"{op.kind}({op.field!r}) on '{name}'"
-    try:
-        found = reader_of(op.field)(value)
-    except Exception:
-        wanted = None
-        if isinstance(op.field, int):
-            fields = len(value) if isinstance(value, tuple | list | Row) else 1
-            wanted = f"a position from 0 to {fields - 1}" if fields > 1 else "position 0"
-        return TypeMismatchError(
-            f"{call}: the record has no field {op.field!r}",
-            operator=name,
-            wanted=wanted,
-            hint="name a field that every record has, or filter out records without it",
-        )
-    if error is None:
-        return TypeMismatchError(
-            f"{call} needs a number",
-            operator=name,
-            found=type(found).__name__,
-            hint="turn the field into a number first, for example with map",
-        )
-    return TypeMismatchError(
-        f"{call} cannot combine the record with the value so far",
-        operator=name,
-        cause=told(error),
-        hint=f"make field {op.field!r} of the same type in every record of a key",
-    )
-
-
-def reader_of(field: int | str) -> Callable[[Any], Any]:
-    """Reads a field of a record; a value that is no record has only position 0."""
-    if isinstance(field, str):
-        return field_getter(field)
-
-    def at(value: Any) -> Any:
-        if isinstance(value, tuple | list | Row):
-            return value[field]
-        if field == 0:
-            return value
-        raise IndexError(field)
-
-    return at
-
-
-def _replacer(field: int | str) -> Callable[[Any, Any], Any]:
-    """Gives a copy of a record with one field changed."""
-
-    def replace(value: Any, new: Any) -> Any:
-        if type(value) is tuple:
-            assert isinstance(field, int)
-            return (*value[:field], new, *value[field + 1 :])
-        if isinstance(value, Row | list) or (isinstance(value, dict) and isinstance(field, str)):
-            copy = pickle.loads(dumps(value))
-            copy[field] = new
-            return copy
-        if isinstance(value, tuple):
-            fields = getattr(value, "_fields", ())
-            name = fields[field] if isinstance(field, int) else field
-            return value._replace(**{name: new})  # type: ignore[attr-defined]
-        if isinstance(field, str):
-            copy = pickle.loads(dumps(value))
-            # Not setattr: the copy is ours, and a frozen dataclass would refuse.
-            object.__setattr__(copy, field, new)
-            return copy
-        return new
-
-    return replace
-
-
-def combiner_of(op: RollingOp) -> Callable[[Any, Any], Any]:
-    """What makes one record of the one so far and the next."""
-    read, replace = reader_of(op.field), _replacer(op.field)
-    match op.kind:
-        case "sum":
-            return lambda so_far, value: replace(so_far, read(so_far) + read(value))
-        case "min":
-            return lambda so_far, value: (
-                replace(so_far, read(value)) if read(value) < read(so_far) else so_far
-            )
-        case "max":
-            return lambda so_far, value: (
-                replace(so_far, read(value)) if read(value) > read(so_far) else so_far
-            )
-        case "min_by":
-            return lambda so_far, value: value if read(value) < read(so_far) else so_far
-        case "max_by":
-            return lambda so_far, value: value if read(value) > read(so_far) else so_far
-    raise AssertionError(op.kind)
 
 
 def _checker(op: RollingOp, node: StreamNode) -> Callable[[Any], None]:

@@ -21,10 +21,10 @@ from millstream.runtime.batch_spill import BY_TIME, CHUNK, PARTS, UNPACKED, Item
 from millstream.runtime.chain import Chain
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import Buffer, decode
-from millstream.runtime.exchange import field_getter
 from millstream.runtime.failure import explain, explain_decoding
+from millstream.runtime.fields import field_getter
 from millstream.runtime.input import ordered, rows_of
-from millstream.runtime.job import JobSpec, VertexSpec
+from millstream.runtime.job_spec import JobSpec, VertexSpec
 from millstream.runtime.keys import canonical
 from millstream.runtime.output import GROUP_SHIFT
 from millstream.runtime.rows import BATCH_BYTES

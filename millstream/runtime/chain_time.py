@@ -14,21 +14,24 @@ from millstream.checkpoint.manifest import GeneratorState
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.codec import ACTIVE, END_OF_INPUT, IDLE, WATERMARK, Mark
+from millstream.runtime.in_operator import Step, in_operator
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.valve import NOBODY, InputEdge, Valve
 from millstream.runtime.watermarks import WatermarkStage
 
 if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
+    from millstream.runtime.builder import ChainBuilder
     from millstream.runtime.timers import InternalTimers
 
-__all__ = ["IN_OPERATOR", "OF_THE_JOB", "OF_THE_SOURCE", "ChainTime", "in_operator"]
+__all__ = [
+    "OF_THE_JOB",
+    "OF_THE_SOURCE",
+    "ChainTime",
+]
 
 # Values of an end-of-input mark: it ends the whole job, or its source, and not just its split.
 OF_THE_JOB = 1
 OF_THE_SOURCE = 2
-
-Step = Callable[[int], None]
 
 
 class ChainTime:
@@ -360,20 +363,6 @@ class ChainTime:
         for node_id, reader in self._readers:
             stage = self._builder.stage_above(node_id)
             reader.watermark = self.watermark if stage is None else stage.emitted
-
-
-def in_operator(node: StreamNode, step: Step) -> Step:
-    """A step that is an operator's: what fails in it is the operator's failure (`millstream.runtime.failure`)."""
-
-    def of_operator(value: int) -> None:
-        step(value)
-
-    # Found again in the traceback of what fails.
-    of_operator.__code__ = of_operator.__code__.replace(co_name=f"{IN_OPERATOR}{node.id}")
-    return of_operator
-
-
-IN_OPERATOR = "millstream_operator_"
 
 
 def _through(steps: list[Step]) -> Step:

@@ -18,7 +18,8 @@ from millstream.graph.time import uses_timers
 from millstream.graph.transformations import line_of
 from millstream.redaction import get_logger
 from millstream.runtime.aggregate import compile_reduce, compile_rolling
-from millstream.runtime.async_io import compile_async
+from millstream.runtime.async_compile import compile_async
+from millstream.runtime.bad_records import is_guarded
 from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.contexts import (
     BroadcastSideContext,
@@ -31,14 +32,14 @@ from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.feedback import FeedbackWriter
 from millstream.runtime.joining import compile_interval_join, compile_window_join
 from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.poison import compile_guarded, is_guarded
+from millstream.runtime.poison import compile_guarded
 from millstream.runtime.recognize import pair_of, timestamp_subscript_of
 from millstream.runtime.timers import InternalTimers, checked_time
 from millstream.runtime.watermarks import WatermarkStage
 from millstream.runtime.windowing import compile_window
 
 if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
+    from millstream.runtime.builder import ChainBuilder
 
 __all__ = ["compile_operator", "compile_source"]
 

@@ -21,18 +21,19 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import shown
 from millstream.errors import CheckpointFailed, JobLocked, StateError
 from millstream.redaction import get_logger
+from millstream.runtime.bad_records import check_share
 from millstream.runtime.control import TaskReport
 from millstream.runtime.failpoints import reached
-from millstream.runtime.feedback import fed_back_to
-from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job import Job
 from millstream.runtime.job_folder import JobFolder
+from millstream.runtime.job_spec import JobSpec
+from millstream.runtime.loops import fed_back_to
 from millstream.runtime.metrics import JobMetrics
 from millstream.runtime.outputs import EpochRow, JobOutputs
 from millstream.runtime.planner import EpochPlanner
-from millstream.runtime.poison import check_share
+from millstream.runtime.ranges import SubtaskRanges
 from millstream.runtime.rows import REPORT
 from millstream.runtime.savepoints import SavepointRequests
-from millstream.runtime.sources import SubtaskRanges
 from millstream.runtime.store import extend_chain, needs_folding
 
 __all__ = ["EpochDriver", "Outcome"]

@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.common.functions import Partitioner
 from millstream.errors import UserFunctionError
@@ -16,13 +16,12 @@ from millstream.graph.operators import Key
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.clock import NO_TIME
+from millstream.runtime.emitter import Emitter
+from millstream.runtime.fields import field_getter
 from millstream.runtime.keys import canonical, key_group, subtask_of
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.recognize import subscript_of
 from millstream.runtime.state import MISSING
-
-if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
 
 __all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key", "is_repeatable"]
 
@@ -33,7 +32,7 @@ _COMBINED = 500_000
 
 
 def emit_exchange(
-    builder: ChainBuilder,
+    builder: Emitter,
     node: StreamNode,
     edge: Edge,
     writer: EdgeWriter,
@@ -105,7 +104,7 @@ def emit_exchange(
             code.line(f"{stamps}[{index}]({builder.stamp()})")
 
 
-def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, variable: str) -> None:
+def _append_checked(builder: Emitter, writer: EdgeWriter, index: str, variable: str) -> None:
     code = builder.code
     lists, bound, records = (
         code.bind(writer.lists, "lists"),
@@ -122,7 +121,7 @@ def _append_checked(builder: ChainBuilder, writer: EdgeWriter, index: str, varia
 
 
 def _emit_combined(
-    builder: ChainBuilder, node: StreamNode, edge: Edge, writer: EdgeWriter, variable: str
+    builder: Emitter, node: StreamNode, edge: Edge, writer: EdgeWriter, variable: str
 ) -> None:
     """In a batch job only a key's last result counts: its records are combined before they are sent."""
     assert edge.partitioning.key is not None
@@ -155,7 +154,7 @@ def _is_first_field(key: Key) -> bool:
 
 
 def _emit_held(
-    builder: ChainBuilder,
+    builder: Emitter,
     edge: Edge,
     variable: str,
     key: str,
@@ -250,7 +249,7 @@ class _Start:
         return int(self._random() * self._count)
 
 
-def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: str) -> str:
+def _emit_custom(builder: Emitter, node: StreamNode, edge: Edge, variable: str) -> str:
     assert edge.partitioning.key is not None
     code = builder.code
     key = emit_key(builder, node, edge.partitioning.key, variable)
@@ -279,7 +278,7 @@ def _emit_custom(builder: ChainBuilder, node: StreamNode, edge: Edge, variable: 
     return f"{code.bind(checked, 'partition')}({key})"
 
 
-def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
+def emit_key(builder: Emitter, node: StreamNode, key: Key, variable: str) -> str:
     """Write the lines that take the key out of `variable`; the name of its variable."""
     code = builder.code
     brought = builder.brought_key(key)
@@ -309,14 +308,14 @@ def emit_key(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -
     return name
 
 
-def emit_canonical(builder: ChainBuilder, node: StreamNode, key: Key, variable: str) -> str:
+def emit_canonical(builder: Emitter, node: StreamNode, key: Key, variable: str) -> str:
     """As `emit_key`, then its canonical form: strings and ints are their own."""
     name = emit_key(builder, node, key, variable)
     _emit_canonical(builder, name)
     return name
 
 
-def _emit_canonical(builder: ChainBuilder, name: str) -> None:
+def _emit_canonical(builder: Emitter, name: str) -> None:
     code = builder.code
     with code.block(f"if type({name}) is not str and type({name}) is not int:"):
         code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
@@ -356,7 +355,7 @@ def is_repeatable(key: Key) -> bool:
 
 
 def emit_current_key(
-    builder: ChainBuilder, node: StreamNode, key: Key, variable: str, context: str
+    builder: Emitter, node: StreamNode, key: Key, variable: str, context: str
 ) -> str:
     """Lines that take the key out of `variable` and make it the current one of `context`; the variable that has its
     canonical form."""
@@ -367,14 +366,3 @@ def emit_current_key(
     code.line(f"{context}.canon = {name}")
     builder.at(node, variable)
     return name
-
-
-def field_getter(field: str) -> Callable[[Any], Any]:
-    """Reads a named field of a Row, a dictionary or an object."""
-
-    def get(value: Any) -> Any:
-        if isinstance(value, dict):
-            return value[field]
-        return getattr(value, field)
-
-    return get

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import traceback
-from pathlib import Path
 from types import BuiltinFunctionType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -33,25 +32,22 @@ from millstream.graph.operators import (
     SinkOp,
 )
 from millstream.graph.stream_graph import StreamNode
-from millstream.redaction import shown
-from millstream.runtime.aggregate import misfit
+from millstream.runtime.bad_records import is_guarded
 from millstream.runtime.chain import Chain
-from millstream.runtime.chain_time import IN_OPERATOR
 from millstream.runtime.code import Location
-from millstream.runtime.poison import is_guarded
+from millstream.runtime.fields import misfit
+from millstream.runtime.in_operator import IN_OPERATOR
 from millstream.runtime.text import shorten
+from millstream.runtime.user_lines import _user_frames, user_line, user_traceback
 
 __all__ = [
     "explain",
     "explain_call",
     "explain_decoding",
     "explain_source",
-    "user_line",
-    "user_traceback",
 ]
 
 _SINKS = (SinkFunctionOp, SinkOp, FeedbackOp)
-_PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
 def explain(
@@ -257,26 +253,3 @@ def _of_operator(
         declared_at=node.declared_at,
         traceback=user_traceback(error, below),
     )
-
-
-def _user_frames(below: TracebackType | None) -> list[traceback.FrameSummary]:
-    frames = traceback.extract_tb(below)
-    return [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
-
-
-def user_line(below: TracebackType | None) -> str | None:
-    """The line in the user's code that the failure went through: the deepest one in the function's own file."""
-    frames = _user_frames(below)
-    if not frames:
-        return None
-    own = [frame for frame in frames if frame.filename == frames[0].filename][-1]
-    return shown(f"{own.filename}:{own.lineno} in {own.name}: {own.line}")
-
-
-def user_traceback(error: BaseException, below: TracebackType | None) -> str | None:
-    """The part of a traceback that is not Millstream's own."""
-    frames = _user_frames(below)
-    if not frames:
-        return None
-    lines = traceback.format_list(frames)
-    return shown("".join(lines) + "".join(traceback.format_exception_only(error)))

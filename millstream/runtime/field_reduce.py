@@ -11,7 +11,7 @@ from typing import Any
 from millstream.common.functions import ReduceFunction
 from millstream.errors import InvalidArgument, TypeMismatchError
 from millstream.graph.operators import Key, RollingOp
-from millstream.runtime.aggregate import combiner_of, misfit, reader_of
+from millstream.runtime.fields import combiner_of, misfit, reader_of
 
 __all__ = ["FieldReduce", "checked_field"]
 

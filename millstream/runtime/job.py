@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -13,8 +12,6 @@ import cloudpickle
 
 from millstream.checkpoint.coordinator import Layout
 from millstream.checkpoint.manifest import OperatorInfo, StoreState
-from millstream.checkpoint.seal import Seal
-from millstream.checkpoint.storage import Storage, open_storage
 from millstream.common.dependencies import Declared
 from millstream.common.restart_strategy import RestartStrategyConfiguration
 from millstream.common.source import Boundedness
@@ -35,11 +32,16 @@ from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.runtime.combining import combining
 from millstream.runtime.dependencies import Dependencies, stage
 from millstream.runtime.exchange import is_repeatable
+from millstream.runtime.job_spec import EdgeTarget, JobSpec, LevelSpec, VertexSpec, store_name
 from millstream.runtime.key_objects import classes_in
-from millstream.runtime.sources import SourceSpec
+from millstream.runtime.ranges import SourceSpec
 from millstream.runtime.valve import InputEdge
 
-__all__ = ["Job", "JobSettings", "JobSpec", "VertexSpec", "build_job", "store_name"]
+__all__ = [
+    "Job",
+    "JobSettings",
+    "build_job",
+]
 
 
 @dataclass(frozen=True)
@@ -78,91 +80,6 @@ class JobSettings:
     dependencies: Declared = field(default_factory=Declared)
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
-
-
-@dataclass(frozen=True)
-class VertexSpec:
-    """A vertex as shipped; `splits` if it reads a source by splits. `body` is unpickled anew by each
-    subtask, which so gets functions of its own."""
-
-    id: int
-    parallelism: int
-    inputs: int
-    splits: bool
-    body: bytes
-    stamped: bool = False
-    watermarks: tuple[InputEdge, ...] = ()
-    # The inputs whose records come with their keys.
-    carried: tuple[int, ...] = ()
-
-    def load(self) -> tuple[JobVertex, list[Edge]]:
-        """The vertex and the edges that leave it."""
-        # Each operator and each edge is a pickle of its own: an object that the user gave to two of them
-        # becomes two, as it would in two vertices.
-        vertex_id, nodes, inner, edges = pickle.loads(self.body)
-        vertex = JobVertex(vertex_id, tuple(pickle.loads(node) for node in nodes), inner)
-        return vertex, [pickle.loads(edge) for edge in edges]
-
-
-@dataclass(frozen=True)
-class EdgeTarget:
-    """Where buffers of an edge are consumed."""
-
-    level: int
-    vertex: int
-    input_index: int
-
-
-@dataclass(frozen=True)
-class LevelSpec:
-    """One stage."""
-
-    vertices: tuple[VertexSpec, ...]
-    parallelism: int
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """Everything a worker needs. `run_id` is new each time a job is started, also after a failure. Epoch numbers
-    begin at `first_epoch`, which is the engine's micro-batch `first_batch`; the state before it is that of checkpoint
-    `base_epoch`, none if that is None."""
-
-    run_id: str
-    job_id: str
-    state_dir: str
-    durable: bool
-    first_epoch: int
-    first_batch: int
-    base_epoch: int | None
-    restored: bool
-    strict: bool
-    backend: str
-    local_dir: str | None
-    levels: tuple[LevelSpec, ...]
-    targets: dict[int, EdgeTarget]
-    python_path: tuple[str, ...]
-    buffer_bytes: int
-    buffer_records: int
-    sort_memory: int
-    job_parameters: dict[str, str]
-    print_code: bool
-    dependencies: Dependencies = field(default_factory=Dependencies)
-    ask_generators: bool = True
-    share_panes: bool = True
-    object_reuse: bool = False
-    batch: bool = False
-    # Rows come to a level in order.
-    presorted: bool = False
-    # Nobody completes its epochs, so none goes on from the one before.
-    untracked: bool = False
-    # Classes of the program that cannot be imported, by name, for keys that come out of state.
-    classes: bytes = b""
-    # Where each process finds the key that state is signed with.
-    key_file: str | None = None
-
-    def storage(self) -> Storage:
-        """The job's folder, in any process."""
-        return open_storage(self.state_dir, durable=self.durable, seal=Seal.of(self.key_file))
 
 
 @dataclass(frozen=True)
@@ -420,11 +337,6 @@ def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:
             )
         )
     return tuple(found)
-
-
-def store_name(vertex: JobVertex, subtask: int) -> str:
-    """The name of the state of a vertex's subtask, the same in every run."""
-    return f"{vertex.head.uid}/{subtask}"
 
 
 def build_job(graph: StreamGraph, settings: JobSettings) -> Job:

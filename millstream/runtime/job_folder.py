@@ -32,6 +32,7 @@ from millstream.checkpoint.manifest import (
     read_manifest,
     write_manifest,
 )
+from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.pending import left_to_commit, mark_committed
 from millstream.checkpoint.restore import (
     check_fits,
@@ -41,7 +42,7 @@ from millstream.checkpoint.restore import (
 )
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.seal import Seal
-from millstream.checkpoint.storage import Storage, open_storage, shown, stable
+from millstream.checkpoint.storage import Storage, shown, stable
 from millstream.errors import JobLocked, StateError, StateNotFound
 from millstream.redaction import get_logger
 from millstream.runtime.job import Job

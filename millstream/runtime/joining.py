@@ -19,19 +19,14 @@ from millstream.graph.operators import IntervalJoinOp, WindowJoinOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.exchange import emit_current_key
 from millstream.runtime.interval_join import IntervalJoin
+from millstream.runtime.outlet import EmitResults, late_outlet, outlets, result_outlet
 from millstream.runtime.state import Table
 from millstream.runtime.window_operator import WindowOperator
 from millstream.runtime.window_state import own_table
-from millstream.runtime.windowing import (
-    EmitResults,
-    general_operator,
-    late_outlet,
-    outlets,
-    result_outlet,
-)
+from millstream.runtime.windowing import general_operator
 
 if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
+    from millstream.runtime.builder import ChainBuilder
 
 __all__ = ["compile_interval_join", "compile_window_join"]
 

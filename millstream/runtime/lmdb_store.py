@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -30,9 +30,6 @@ from millstream.runtime.state import Table
 from millstream.runtime.state_backend import Backend, Parts
 from millstream.runtime.state_chain import store_folder
 from millstream.runtime.state_codec import PICKLED, ValueCodec
-
-if TYPE_CHECKING:
-    from millstream.runtime.job import JobSpec
 
 __all__ = ["LmdbBackend", "LmdbStore"]
 
@@ -256,7 +253,7 @@ class LmdbBackend(Backend):
 class LmdbStore(LmdbBackend):
     """The backend of a job's store, on the worker's own disk."""
 
-    def __init__(self, job: JobSpec, owner: str) -> None:
+    def __init__(self, local_dir: str | None, job_id: str, state_dir: str, owner: str) -> None:
         # Kept, because it holds the folder.
-        self._job_folder = JobFolder.of(job.local_dir, job.job_id, job.state_dir)
+        self._job_folder = JobFolder.of(local_dir, job_id, state_dir)
         super().__init__(self._job_folder.store(store_folder(owner)))

@@ -19,11 +19,12 @@ from millstream.redaction import get_logger
 from millstream.runtime.batch import task_for
 from millstream.runtime.dependencies import prepare, staged_path
 from millstream.runtime.epochs import EpochDriver, Outcome
-from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job import Job
+from millstream.runtime.job_spec import JobSpec
 from millstream.runtime.outputs import EpochRow
+from millstream.runtime.ranges import SubtaskRanges
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.run import JobRun
-from millstream.runtime.sources import SubtaskRanges
 from millstream.runtime.store import fold_chain
 from millstream.runtime.task import close_run
 

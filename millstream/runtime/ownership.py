@@ -25,7 +25,7 @@ That takes 10 to 60 ns. With `pipeline.object-reuse` nothing is asked and nothin
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.common.functions import Function
 from millstream.common.typeinfo_basic import BasicTypeInfo, SqlTimeTypeInfo
@@ -33,13 +33,11 @@ from millstream.common.typeinfo_composite import TupleTypeInfo
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.code import Code
 from millstream.runtime.copying import own
+from millstream.runtime.emitter import Emitter
 from millstream.runtime.recognize import keeps_nothing, pair_of
 from millstream.runtime.state import ATOMIC
-
-if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
-    from millstream.runtime.code import Code
 
 __all__ = ["Kept", "emit_own", "is_fixed_type", "kept_by", "may_touch", "method_of"]
 
@@ -91,7 +89,7 @@ def _is_free(strategy: WatermarkStrategy | None) -> bool:
     )
 
 
-def may_touch(b: ChainBuilder, child: StreamNode) -> bool:
+def may_touch(b: Emitter, child: StreamNode) -> bool:
     """True if an operator of the chain may change or keep a record, itself or by those behind it."""
     op = child.operator
     if isinstance(op, ops.PrintOp | ops.CollectOp | ops.FeedbackOp):

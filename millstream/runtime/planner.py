@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from millstream.checkpoint.manifest import Feedback, SplitTimes
 from millstream.runtime import clock
 from millstream.runtime.control import TaskReport
-from millstream.runtime.feedback import FeedbackSource, Loops
+from millstream.runtime.feedback import FeedbackSource
 from millstream.runtime.job import Job
-from millstream.runtime.sources import Offset, SourceCoordinator, SubtaskRanges
+from millstream.runtime.loops import Loops
+from millstream.runtime.ranges import SubtaskRanges
+from millstream.runtime.sources import Offset, SourceCoordinator
 
 __all__ = ["EpochPlanner"]
 

@@ -15,8 +15,9 @@ from millstream.common.job_status import JobStatus
 from millstream.errors import JobCancelled, JobError, told
 from millstream.redaction import get_logger
 from millstream.runtime.epochs import EpochDriver
-from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job import Job
 from millstream.runtime.job_folder import JobFolder
+from millstream.runtime.job_spec import JobSpec
 from millstream.runtime.metrics import JobMetrics
 from millstream.runtime.restart import Restarts
 

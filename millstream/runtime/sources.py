@@ -12,62 +12,26 @@ about the epoch's interval.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from millstream.checkpoint.manifest import SplitTimes
-from millstream.common.source import Source, SplitEnumerator
-from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.common.source import SplitEnumerator
 from millstream.errors import MillstreamError, SourceError, told
 from millstream.runtime.control import SplitProgress
-from millstream.runtime.failure import user_line
+from millstream.runtime.ranges import SourceSpec, SplitRange, SubtaskRanges
 from millstream.runtime.split_times import SplitClocks
+from millstream.runtime.user_lines import user_line
 
-__all__ = ["Offset", "SourceCoordinator", "SourceSpec", "SplitRange", "SubtaskRanges"]
+__all__ = [
+    "Offset",
+    "SourceCoordinator",
+]
 
 Offset = dict[str, dict[str, int]]
 
 _FIRST_EPOCH = 5_000
 _GROWTH = 8.0
 _WARM_UP = 2
-
-
-@dataclass(frozen=True)
-class SourceSpec:
-    """A source of the job."""
-
-    node: int
-    name: str
-    source: Source
-    parallelism: int
-    uid: str = ""
-    timed: bool = False
-    strategies: tuple[WatermarkStrategy, ...] = ()
-
-
-@dataclass(frozen=True)
-class SplitRange:
-    """A part of a split that belongs to one epoch; `records` holds them if only the driver had them."""
-
-    channel: int
-    progress: SplitProgress
-    records: list[Any] | None = None
-    # Its receivers have not heard of it yet.
-    new: bool = False
-    # For how long the split has had no records.
-    quiet_ms: int = 0
-
-
-@dataclass(frozen=True)
-class SubtaskRanges:
-    """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source, `over` if nothing
-    follows in this one and nobody has been told before."""
-
-    node: int
-    subtask: int
-    ranges: tuple[SplitRange, ...]
-    ended: bool
-    over: bool = False
 
 
 class SourceCoordinator:

@@ -16,7 +16,7 @@ from millstream.runtime.clock import MAX_TIME, NO_TIME
 from millstream.runtime.control import SplitProgress
 
 if TYPE_CHECKING:
-    from millstream.runtime.sources import SourceSpec
+    from millstream.runtime.ranges import SourceSpec
 
 __all__ = ["SplitClocks"]
 

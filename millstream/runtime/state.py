@@ -23,7 +23,14 @@ from millstream.runtime.codec import dumps
 from millstream.runtime.contracts import TableIndex
 from millstream.runtime.state_codec import PICKLED, SchemaMismatch, ValueCodec
 
-__all__ = ["DELETED", "MISSING", "ListChange", "MapChange", "Table", "isolate", "make_hash_table"]
+__all__ = [
+    "DELETED",
+    "MISSING",
+    "ListChange",
+    "MapChange",
+    "Table",
+    "isolate",
+]
 
 Entries = list[Any]
 Convert = Callable[[Any], Any]
@@ -343,17 +350,6 @@ class HashTable(Table):
         base = self.base.get(key)
         # Merging must not touch the version that others still read.
         return base if change is None else merge(None if base is None else base.copy(), change)
-
-
-def make_hash_table(
-    name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
-) -> Table:
-    """A table of the `hashmap` backend."""
-    if kind == "pane":
-        from millstream.runtime.panes import PaneTable
-
-        return PaneTable(name, kind, codec, ttl=ttl)
-    return HashTable(name, kind, codec, ttl=ttl)
 
 
 def shape_of(kind: str) -> str:

@@ -17,14 +17,15 @@ from millstream.common.functions import RuntimeContext
 from millstream.common.state import OperatorStateStore
 from millstream.errors import MillstreamError, StateMismatch
 from millstream.graph.operators import WindowOp
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.keys import canonical, original_key
-from millstream.runtime.state import Table, make_hash_table
+from millstream.runtime.state import Table
 from millstream.runtime.text import shorten
 from millstream.runtime.window_change import is_window_state
 
 if TYPE_CHECKING:
     from millstream.runtime.chain import Chain
-    from millstream.runtime.job import JobSpec
+    from millstream.runtime.job_spec import JobSpec
 
 __all__ = [
     "InitializationContext",
@@ -75,7 +76,7 @@ def table_maker(job: JobSpec, owner: str) -> Callable[..., Table]:
     if job.backend == "lmdb":
         from millstream.runtime.lmdb_store import LmdbStore
 
-        return LmdbStore(job, owner).table
+        return LmdbStore(job.local_dir, job.job_id, job.state_dir, owner).table
     return make_hash_table
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from millstream.checkpoint.statefile import TableInfo
-from millstream.runtime.state import Entries, Table, make_hash_table
+from millstream.runtime.hash_tables import make_hash_table
+from millstream.runtime.state import Entries, Table
 from millstream.runtime.state_codec import PICKLED, ValueCodec
 
 __all__ = ["Backend", "MakeTable", "backend_of"]

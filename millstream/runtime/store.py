@@ -15,14 +15,16 @@ from typing import Any, BinaryIO
 import msgspec
 
 from millstream.checkpoint.manifest import Parent, StoreState
+from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.statefile import Header, Loads, StateFile, TableInfo, damaged
-from millstream.checkpoint.storage import Storage, open_storage
+from millstream.checkpoint.storage import Storage
 from millstream.errors import StateMismatch
 from millstream.runtime.contracts import EndsEpoch
 from millstream.runtime.failpoints import reached
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.keys import key_group, subtask_range
 from millstream.runtime.operator_state import OperatorState, redistribute
-from millstream.runtime.state import Convert, Table, make_hash_table
+from millstream.runtime.state import Convert, Table
 from millstream.runtime.state_backend import Backend, MakeTable, backend_of
 from millstream.runtime.state_chain import (
     describe,

@@ -34,7 +34,9 @@ from millstream.graph.level_plan import Edge
 from millstream.graph.operators import SourceOp
 from millstream.graph.partitioning import Strategy
 from millstream.runtime import clock
-from millstream.runtime.chain import Chain, ChainBuilder
+from millstream.runtime import compile as compilers
+from millstream.runtime.builder import ChainBuilder
+from millstream.runtime.chain import Chain
 from millstream.runtime.chain_time import OF_THE_JOB
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.codec import END_OF_INPUT, decode
@@ -46,11 +48,11 @@ from millstream.runtime.failpoints import reached
 from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
 from millstream.runtime.feedback import FeedbackReader
 from millstream.runtime.input import ordered
-from millstream.runtime.job import JobSpec, VertexSpec, store_name
+from millstream.runtime.job_spec import JobSpec, VertexSpec, store_name
 from millstream.runtime.key_objects import note_program
 from millstream.runtime.output import EdgeWriter
+from millstream.runtime.ranges import SplitRange, SubtaskRanges
 from millstream.runtime.rows import BATCH_BYTES, REPORT, RowBatch
-from millstream.runtime.sources import SplitRange, SubtaskRanges
 from millstream.runtime.state_access import (
     InitializationContext,
     SnapshotContext,
@@ -129,6 +131,7 @@ class _Slot:
             store,
             make_writer,
             job.job_parameters,
+            compilers,
             cached_files=dict(prepared(job.dependencies).cached),
             stamped=vertex.stamped,
             ask_generators=job.ask_generators,
@@ -137,7 +140,7 @@ class _Slot:
             object_reuse=job.object_reuse,
             carried=vertex.carried,
         )
-        chain = builder.build(vertex.inputs, vertex.watermarks)
+        chain = Chain(builder, vertex.inputs, vertex.watermarks)
         if vertex.watermarks:
             self.times[vertex.id] = store.operator_state.get(f"{own.head.uid}/#time", "union")
         if job.print_code:

@@ -34,9 +34,14 @@ from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.aligned_windows import AlignedWindows
 from millstream.runtime.clock import NO_TIME
 from millstream.runtime.exchange import emit_canonical, emit_current_key
-from millstream.runtime.journal import Journal, NotedDict
+from millstream.runtime.journal import NotedDict
 from millstream.runtime.kept_windows import KeptWindows
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.outlet import (
+    EmitResults,
+    Outlet,
+    outlets,
+)
 from millstream.runtime.panes import Panes, PanesOnDisk, PaneTable
 from millstream.runtime.recognize import never_returns
 from millstream.runtime.session_windows import SessionWindows
@@ -50,41 +55,12 @@ from millstream.runtime.window_contexts import NamedStates, NoWindowState, Windo
 from millstream.runtime.window_operator import WindowOperator
 
 if TYPE_CHECKING:
-    from millstream.runtime.chain import ChainBuilder
+    from millstream.runtime.builder import ChainBuilder
 
 __all__ = [
-    "EmitResults",
-    "Outlet",
     "compile_window",
     "general_operator",
-    "late_outlet",
-    "outlets",
-    "result_outlet",
 ]
-
-EmitResults = Callable[["ChainBuilder", StreamNode, str], None]
-
-
-class Outlet:
-    """Where an operator that is not generated code puts what it emits; the code behind it is made after it."""
-
-    __slots__ = ("_journal", "send")
-
-    def __init__(self, journal: Journal | None = None) -> None:
-        self.send: Callable[[Any, int], None] = _nowhere
-        # Of an operator with an error policy: what holds results back until their record has been processed.
-        self._journal = journal
-
-    def __call__(self, value: Any, timestamp: int) -> None:
-        self.send(value, timestamp)
-
-    def attach(self, send: Callable[..., None]) -> None:
-        """This is the code."""
-        self.send = send if self._journal is None else self._journal.holding(send)
-
-
-def _nowhere(value: Any, timestamp: int) -> None:
-    raise AssertionError("the chain has not been built")
 
 
 def compile_window(
@@ -311,33 +287,3 @@ def _compile_aligned(
             code.line(
                 f"{found}[{canon}] = {v} if {so_far} is {missing} else {reduce}({so_far}, {v})"
             )
-
-
-def outlets(
-    b: ChainBuilder, node: StreamNode, op: WindowOp, emit_result: EmitResults
-) -> tuple[Outlet, Outlet | None]:
-    """For results, and for late records if somebody wants them."""
-    result = result_outlet(b, node, emit_result)
-    return result, None if op.late_tag is None else late_outlet(b, node, op.late_tag)
-
-
-def result_outlet(b: ChainBuilder, node: StreamNode, emit_result: EmitResults) -> Outlet:
-    """For results."""
-    before = b.code.location
-    result = Outlet(b.journals.get(node.id))
-    with b.entry("result_", "value, t", result.attach):
-        b.at(node, "value", "result")
-        emit_result(b, node, "value")
-    b.code.location = before
-    return result
-
-
-def late_outlet(b: ChainBuilder, node: StreamNode, tag: str) -> Outlet:
-    """For late records."""
-    before = b.code.location
-    late = Outlet(b.journals.get(node.id))
-    with b.entry("late_", "value, t", late.attach):
-        b.at(node, "value", "late")
-        b.emit(node, "value", tag)
-    b.code.location = before
-    return late

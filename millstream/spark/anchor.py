@@ -16,7 +16,7 @@ from functools import lru_cache
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from millstream.runtime.job import JobSpec
+from millstream.runtime.job_spec import JobSpec
 from millstream.runtime.rows import SCHEMA
 from millstream.spark.session import executor_count
 

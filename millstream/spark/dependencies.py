@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from millstream.common.dependencies import Declared
 from millstream.runtime.dependencies import Dependencies, Part, prepare, staged_path
-from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job import Job
+from millstream.runtime.job_spec import JobSpec
 
 __all__ = ["add_jars", "enter", "ship"]
 

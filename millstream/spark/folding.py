@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import StateFile
-from millstream.checkpoint.storage import open_storage
-from millstream.runtime.job import JobSpec
+from millstream.runtime.job_spec import JobSpec
 from millstream.runtime.store import fold_chain
 
 __all__ = ["run_fold"]

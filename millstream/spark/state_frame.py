@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.seal import Seal
-from millstream.checkpoint.storage import open_storage
 from millstream.common.types import Row
 from millstream.spark.session import job_session
 from millstream.state.reader import SavepointReader, rows_of

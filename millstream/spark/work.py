@@ -11,8 +11,8 @@ import cloudpickle
 
 from millstream.checkpoint.seal import signed, verified
 from millstream.checkpoint.storage import Storage
-from millstream.runtime.job import JobSpec
-from millstream.runtime.sources import SourceSpec, SubtaskRanges
+from millstream.runtime.job_spec import JobSpec
+from millstream.runtime.ranges import SourceSpec, SubtaskRanges
 
 __all__ = ["WorkFiles", "read_work"]
 

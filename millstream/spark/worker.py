@@ -20,9 +20,9 @@ from millstream.errors import JobError, MillstreamError, encode, told
 from millstream.runtime import failpoints
 from millstream.runtime.batch import task_for
 from millstream.runtime.codec import decode
-from millstream.runtime.job import JobSpec
+from millstream.runtime.job_spec import JobSpec
+from millstream.runtime.ranges import SubtaskRanges
 from millstream.runtime.rows import client_edge
-from millstream.runtime.sources import SubtaskRanges
 from millstream.spark.columns import as_columns, as_records
 from millstream.spark.dependencies import enter
 from millstream.spark.work import read_work

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from millstream.checkpoint.manifest import METADATA, StoreState, encode_manifest
+from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.statefile import load_plain, table_name
-from millstream.checkpoint.storage import open_storage, shown, stable
+from millstream.checkpoint.storage import shown, stable
 from millstream.errors import InvalidArgument, StateNotFound, UnsupportedOperation
 from millstream.runtime import clock
 from millstream.runtime.codec import dumps

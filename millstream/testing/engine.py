@@ -16,11 +16,12 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.checkpoint.storage import Storage
 from millstream.runtime import clock
 from millstream.runtime.epochs import EpochDriver, Outcome
-from millstream.runtime.job import Job, JobSpec
+from millstream.runtime.job import Job
 from millstream.runtime.job_folder import JobFolder
+from millstream.runtime.job_spec import JobSpec
 from millstream.runtime.local import run_epoch
 from millstream.runtime.outputs import EpochRow
-from millstream.runtime.sources import SubtaskRanges
+from millstream.runtime.ranges import SubtaskRanges
 from millstream.runtime.store import fold_chain
 from millstream.runtime.task import close_run
 from millstream.testing.inputs import HarnessInput

@@ -29,9 +29,10 @@ from millstream.checkpoint.manifest import (
     list_epochs,
     read_manifest,
 )
+from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.pending import left_to_commit, mark_committed
 from millstream.checkpoint.seal import SIZE, Seal, signed
-from millstream.checkpoint.storage import LocalStorage, open_storage
+from millstream.checkpoint.storage import LocalStorage
 from millstream.cli import main
 from millstream.common.typeinfo import Types
 from millstream.errors import ConfigurationError, MillstreamError
@@ -408,7 +409,7 @@ def test_what_is_fed_back_is_signed(key: str, tmp_path: Path) -> None:
 
 
 def test_what_a_task_is_to_read_is_signed(key: str, tmp_path: Path) -> None:
-    from millstream.runtime.sources import SubtaskRanges
+    from millstream.runtime.ranges import SubtaskRanges
     from millstream.spark.work import WorkFiles, read_work
 
     levels = [SimpleNamespace(vertices=[SimpleNamespace(parallelism=1, splits=True)])]

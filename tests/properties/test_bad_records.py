@@ -43,9 +43,9 @@ from millstream.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.interval_join import _Buffer
 from millstream.runtime.journal import Journal
-from millstream.runtime.state import make_hash_table
 
 TEN = Time.milliseconds(10)
 PICKLED = Types.PICKLED_BYTE_ARRAY()

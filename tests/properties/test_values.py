@@ -46,10 +46,10 @@ from millstream.common.typeinfo import Types
 from millstream.common.types import Row, RowKind
 from millstream.datastream import AggregateFunction
 from millstream.errors import TypeMismatchError
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.keys import canonical, key_group, subtask_of
 from millstream.runtime.operator_state import OperatorStates
-from millstream.runtime.state import make_hash_table
 from millstream.runtime.store import StateStore
 
 MAX = 128

@@ -13,7 +13,8 @@ import pytest
 
 from millstream.checkpoint import lease as lease_module
 from millstream.checkpoint.lease import LEASE_NAME, Lease, LeaseRecord
-from millstream.checkpoint.storage import LocalStorage, open_storage
+from millstream.checkpoint.open_storage import open_storage
+from millstream.checkpoint.storage import LocalStorage
 from millstream.errors import JobLocked
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from millstream.checkpoint import storage as storage_module
-from millstream.checkpoint.storage import LocalStorage, Storage, open_storage, shown, stable
+from millstream.checkpoint.open_storage import open_storage
+from millstream.checkpoint.storage import LocalStorage, Storage, shown, stable
 from millstream.checkpoint.storage_remote import ArrowStorage, FsspecStorage
 from millstream.errors import ConfigurationError
 

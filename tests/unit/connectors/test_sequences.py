@@ -13,7 +13,8 @@ from millstream.connectors.datagen import DataGeneratorSource, GeneratorSplits, 
 from millstream.connectors.hybrid_source import HybridSource
 from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.errors import InvalidArgument, RecordNotSerializable, SourceError
-from millstream.runtime.sources import SourceCoordinator, SourceSpec
+from millstream.runtime.ranges import SourceSpec
+from millstream.runtime.sources import SourceCoordinator
 
 
 def read_in_steps(source, parallelism, step):

@@ -2,7 +2,8 @@
 
 from millstream.graph.job_graph import build_job_graph
 from millstream.graph.level_plan import build_level_plan
-from millstream.runtime.chain import ChainBuilder
+from millstream.runtime import compile as compilers
+from millstream.runtime.builder import ChainBuilder
 from millstream.runtime.output import EdgeWriter
 from millstream.runtime.rows import RowBatch
 from millstream.runtime.store import StateStore
@@ -51,6 +52,6 @@ def generated(env, level):
 
     inputs = [edge.input_index for edge in plan.edges if edge.target_vertex == vertex.id]
     builder = ChainBuilder(
-        vertex, plan.out_edges(vertex), 0, StateStore(None, "test/0"), writer, {}
+        vertex, plan.out_edges(vertex), 0, StateStore(None, "test/0"), writer, {}, compilers
     )
-    return builder.build(max(inputs, default=0) + 1).module.source
+    return builder.generate(max(inputs, default=0) + 1).source

@@ -7,9 +7,10 @@ import pytest
 from millstream.common.join_functions import ProcessJoinFunction
 from millstream.graph.operators import IntervalJoinOp, Key
 from millstream.runtime.clock import MAX_TIME
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.interval_join import IntervalJoin, Times
 from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.state import Table, make_hash_table
+from millstream.runtime.state import Table
 
 
 class Pair(ProcessJoinFunction):

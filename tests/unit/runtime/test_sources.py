@@ -12,7 +12,8 @@ from millstream.common.source import Boundedness, Source, SourceReader, SplitEnu
 from millstream.errors import SourceError, SourceNotFound
 from millstream.runtime.job import JobSettings
 from millstream.runtime.planner import EpochPlanner
-from millstream.runtime.sources import SourceCoordinator, SourceSpec
+from millstream.runtime.ranges import SourceSpec
+from millstream.runtime.sources import SourceCoordinator
 
 
 class Splits(SplitEnumerator):

@@ -31,15 +31,10 @@ from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.errors import ConfigurationError, StateDamaged, StateError, StateMismatch
 from millstream.runtime import store as store_module
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.keys import canonical, key_group, subtask_range
-from millstream.runtime.state import (
-    DELETED,
-    MISSING,
-    ListChange,
-    MapChange,
-    make_hash_table,
-)
+from millstream.runtime.state import DELETED, MISSING, ListChange, MapChange
 from millstream.runtime.state_codec import codec_for
 from millstream.runtime.store import StateStore, extend_chain, fold_chain, needs_folding
 
@@ -82,9 +77,7 @@ def maker(backend, local, owner):
         return make_hash_table
     from millstream.runtime.lmdb_store import LmdbStore
 
-    return LmdbStore(
-        SimpleNamespace(local_dir=str(local), job_id="job", state_dir="x"), owner
-    ).table
+    return LmdbStore(str(local), "job", "x", owner).table
 
 
 def version(chain, *, attempt="", parents=(), subtask=0, parallelism=1, operators=("op",)):
