@@ -32,16 +32,10 @@ from millstream.graph.operators import (
     SinkOp,
 )
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.chain_time import in_operator
 from millstream.runtime.code import Code, Location
-from millstream.runtime.failure import (
-    explain,
-    explain_call,
-    explain_decoding,
-    explain_source,
-    user_line,
-    user_traceback,
-)
+from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
+from millstream.runtime.in_operator import in_operator
+from millstream.runtime.user_lines import user_line, user_traceback
 
 # -- a program -------------------------------------------------------------------------------------------------------
 

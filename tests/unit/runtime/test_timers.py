@@ -7,9 +7,10 @@ import pytest
 from millstream.errors import InvalidArgument
 from millstream.runtime import clock
 from millstream.runtime.clock import MAX_TIME, NO_TIME
+from millstream.runtime.hash_tables import make_hash_table
 from millstream.runtime.keyed_state import NO_KEY, KeyContext
 from millstream.runtime.keys import canonical
-from millstream.runtime.state import DELETED, make_hash_table
+from millstream.runtime.state import DELETED
 from millstream.runtime.timers import Calendar, InternalTimers, KeyedTimerService, checked_time
 
 # -- the calendar --------------------------------------------------------------------------------------------------
