@@ -11,7 +11,7 @@ from millstream.redaction import shown
 __all__ = ["user_line", "user_traceback"]
 
 
-_PACKAGE = f"{Path(__file__).parents[1]}/"
+_PACKAGE = f"{next(folder for folder in Path(__file__).parents if folder.name == 'millstream')}/"
 
 
 def _user_frames(below: TracebackType | None) -> list[traceback.FrameSummary]:
