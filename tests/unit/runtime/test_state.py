@@ -11,7 +11,6 @@ import pickle
 import re
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -1075,8 +1074,8 @@ def test_folders_of_jobs_that_are_gone_are_removed(tmp_path):
     local = tmp_path / "local"
 
     def job(name, folder):
-        spec = SimpleNamespace(local_dir=str(local), job_id=name, state_dir=str(folder))
-        return StateStore(Memory(), "op/0", make_table=LmdbStore(spec, "op/0").table)
+        backend = LmdbStore(str(local), name, str(folder), "op/0")
+        return StateStore(Memory(), "op/0", make_table=backend.table)
 
     stores = [job("a", kept), job("b", gone)]
     for store in stores:
