@@ -28,7 +28,7 @@ from zlib import crc32
 import harness
 from harness import say
 
-from millstream.common.functions import FlatMapFunction, MapFunction, RuntimeContext
+from millstream.api.functions import FlatMapFunction, MapFunction, RuntimeContext
 
 LINE = 12
 BLOCK = 1 << 16

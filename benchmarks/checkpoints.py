@@ -15,12 +15,12 @@ import time
 from typing import Any
 
 from millstream.checkpoint.manifest import StoreState
-from millstream.checkpoint.open_storage import open_storage
 from millstream.common import WatermarkStrategy
 from millstream.common.configuration import Configuration
 from millstream.datastream import SinkFunction, StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
-from millstream.runtime.store import StateStore, extend_chain
+from millstream.runtime.state.store import StateStore, extend_chain
+from millstream.storage.open import open_storage
 
 KEYS = 1_000_000
 

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from millstream.api.functions import SinkFunction
 from millstream.common import Configuration
-from millstream.common.functions import SinkFunction
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.datagen import DataGeneratorSource
 from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment

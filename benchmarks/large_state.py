@@ -22,14 +22,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from millstream.api.state import ValueStateDescriptor
 from millstream.checkpoint.manifest import StoreState
 from millstream.checkpoint.statefile import StateFile
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common.state import ValueStateDescriptor
-from millstream.runtime.hash_tables import make_hash_table
-from millstream.runtime.keyed_state import KeyContext, KeyedStates
-from millstream.runtime.lmdb_store import LmdbStore
-from millstream.runtime.store import StateStore, extend_chain, fold_chain
+from millstream.runtime.state.hash_tables import make_hash_table
+from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.state.lmdb.store import LmdbStore
+from millstream.runtime.state.store import StateStore, extend_chain, fold_chain
+from millstream.storage.storage import LocalStorage
 
 VALUE = 1024
 EPOCH_KEYS = 40_000

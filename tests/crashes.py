@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from millstream.api.sink import Committer, Sink, SinkWriter
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.configuration import Configuration
 from millstream.common.serialization import Encoder
-from millstream.common.sink import Committer, Sink, SinkWriter
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.connectors.bucket_assigner import BucketAssigner
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.file.bucket_assigner import BucketAssigner
+from millstream.connectors.file.sink import FileSink
 from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from millstream.datastream.state import MapStateDescriptor
-from millstream.runtime import epochs, outputs
-from millstream.runtime.epochs import EpochDriver
+from millstream.runtime.driver import epochs, outputs
+from millstream.runtime.driver.epochs import EpochDriver
 
 COUNT = 60
 EPOCH = 20

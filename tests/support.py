@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from millstream.api.functions import RuntimeContext, SinkFunction
 from millstream.common.configuration import Configuration
-from millstream.common.functions import RuntimeContext, SinkFunction
 from millstream.datastream import DataStream, StreamExecutionEnvironment
 
 _numbers = itertools.count()

@@ -15,9 +15,9 @@ from millstream.checkpoint.manifest import (
     read_manifest,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.checkpoint.seal import Seal
-from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import JobLocked, StateError
+from millstream.storage.seal import Seal
+from millstream.storage.storage import Storage, shown
 
 __all__ = ["check_claimable", "remove_claimed"]
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from millstream.checkpoint.storage import Storage, shown
 from millstream.errors import JobLocked
+from millstream.storage.storage import Storage, shown
 
 __all__ = [
     "LEASE_NAME",

@@ -19,11 +19,11 @@ from zlib import crc32
 
 import msgspec
 
-from millstream.checkpoint import seal as seals
-from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import StateFile, damaged
-from millstream.checkpoint.storage import Storage
 from millstream.errors import StateDamaged, StateNotFound
+from millstream.storage import seal as seals
+from millstream.storage.seal import Seal
+from millstream.storage.storage import Storage
 
 __all__ = [
     "Feedback",

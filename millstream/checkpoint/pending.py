@@ -11,9 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from millstream.checkpoint.manifest import Manifest, manifest_name, read_manifest
-from millstream.checkpoint.seal import signed
-from millstream.checkpoint.storage import Storage
 from millstream.errors import StateError
+from millstream.storage.seal import signed
+from millstream.storage.storage import Storage
 
 __all__ = ["left_to_commit", "mark_committed"]
 

@@ -29,12 +29,12 @@ from millstream.checkpoint.manifest import (
     list_epochs,
     read_manifest,
 )
-from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.pending import left_to_commit
-from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import StateFile, damaged, sign_file
-from millstream.checkpoint.storage import Storage, shown, stable
 from millstream.errors import CheckpointFailed, InvalidArgument, StateNotFound
+from millstream.storage.open import open_storage
+from millstream.storage.seal import Seal
+from millstream.storage.storage import Storage, shown, stable
 
 __all__ = ["open_checkpoint", "savepoint_path", "sign_savepoint", "write_savepoint"]
 

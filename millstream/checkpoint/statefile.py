@@ -36,9 +36,9 @@ from zlib import crc32
 
 import msgspec
 
-from millstream.checkpoint import seal as seals
-from millstream.checkpoint.seal import Seal
 from millstream.errors import StateDamaged
+from millstream.storage import seal as seals
+from millstream.storage.seal import Seal
 
 __all__ = [
     "Header",

@@ -13,13 +13,13 @@ import click
 
 from millstream.checkpoint.lease import LeaseRecord, read_lease, standing
 from millstream.checkpoint.manifest import list_epochs, read_manifest
-from millstream.checkpoint.open_storage import open_storage
-from millstream.checkpoint.storage import Storage
 from millstream.cli.program import guarded
 from millstream.cli.terminal import echo, on_one_line
 from millstream.errors import StateError, StateNotFound
 from millstream.redaction import shown
-from millstream.runtime.requests import ask_driver
+from millstream.runtime.driver.requests import ask_driver
+from millstream.storage.open import open_storage
+from millstream.storage.storage import Storage
 
 __all__ = [
     "ask",

@@ -105,7 +105,7 @@ def sign(path: str, target: str, hmac_key_file: str, signed_with: str | None) ->
     millstream savepoint sign --hmac-key-file job.key /checkpoints/count/chk-12 /savepoints/signed
     """
     from millstream.checkpoint.savepoint import sign_savepoint
-    from millstream.checkpoint.seal import Seal
+    from millstream.storage.seal import Seal
 
     with guarded(traceback_wanted=False):
         seal = Seal.of(hmac_key_file)

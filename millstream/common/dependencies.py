@@ -1,6 +1,6 @@
 """What a program depends on beside its own code: files, archives, packages, libraries.
 
-Declared on the environment or by configuration; `millstream.runtime.dependencies` carries it to the workers. Answers to
+Declared on the environment or by configuration; `millstream.runtime.task.dependencies` carries it to the workers. Answers to
 Flink's `PythonDependencyInfo` and `DistributedCache`.
 """
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from millstream.common.source import SourceReader, SplitEnumerator
+from millstream.api.source import SourceReader, SplitEnumerator
 from millstream.errors import MillstreamError, SourceError, told
 from millstream.redaction import get_logger
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import cloudpickle
 
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import RecordNotSerializable, SourceError
-from millstream.runtime.text import shorten
+from millstream.runtime.base.text import shorten
 
 __all__ = ["CollectionSource"]
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import InvalidArgument, SourceError
-from millstream.runtime.recognize import keeps_nothing
+from millstream.runtime.base.recognize import keeps_nothing
 
 __all__ = ["DataGeneratorSource", "GeneratorSplits", "seeded"]
 

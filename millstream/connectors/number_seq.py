@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import InvalidArgument
 
 __all__ = ["NumberSequenceSource"]

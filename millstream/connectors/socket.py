@@ -9,11 +9,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
 from millstream.errors import InvalidArgument, SourceError
 from millstream.redaction import get_logger
-from millstream.runtime.text import shorten
+from millstream.runtime.base.text import shorten
 
 __all__ = ["SocketTextSource"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import cloudpickle
 
-from millstream.common.functions import RuntimeContext, SourceFunction
-from millstream.common.source import (
+from millstream.api.functions import RuntimeContext, SourceFunction
+from millstream.api.source import (
     Boundedness,
     Source,
     SourceReader,
@@ -19,7 +19,7 @@ from millstream.common.source import (
 from millstream.connectors.buffered import CAPACITY, BufferedEnumerator, DriverOnlyReader
 from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError, told
 from millstream.redaction import get_logger
-from millstream.runtime.copying import own
+from millstream.runtime.state.copying import own
 
 __all__ = ["SourceFunctionSource"]
 

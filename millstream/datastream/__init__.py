@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from millstream.common.async_functions import (
+from millstream.api.async_functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
 )
-from millstream.common.broadcast_functions import (
+from millstream.api.broadcast_functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
-from millstream.common.checkpointed import CheckpointedFunction
-from millstream.common.execution_mode import RuntimeExecutionMode
-from millstream.common.functions import (
+from millstream.api.checkpointed import CheckpointedFunction
+from millstream.api.functions import (
     AggregateFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -32,22 +31,23 @@ from millstream.common.functions import (
     SinkFunction,
     SourceFunction,
 )
-from millstream.common.join_functions import (
+from millstream.api.join_functions import (
     CoGroupFunction,
     FlatJoinFunction,
     JoinFunction,
     ProcessJoinFunction,
 )
-from millstream.common.output_tag import OutputTag
-from millstream.common.trigger import Trigger, TriggerResult
-from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
-from millstream.common.window_functions import (
+from millstream.api.output_tag import OutputTag
+from millstream.api.trigger import Trigger, TriggerResult
+from millstream.api.window_assigner import MergingWindowAssigner, WindowAssigner
+from millstream.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
-from millstream.common.windows import CountWindow, GlobalWindow, TimeWindow, Window
+from millstream.api.windows import CountWindow, GlobalWindow, TimeWindow, Window
+from millstream.common.execution_mode import RuntimeExecutionMode
 from millstream.datastream.async_data_stream import AsyncDataStream
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig

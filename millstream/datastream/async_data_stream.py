@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from millstream.api.async_functions import NO_RETRY_STRATEGY, AsyncFunction, AsyncRetryStrategy
 from millstream.common import options
-from millstream.common.async_functions import NO_RETRY_STRATEGY, AsyncFunction, AsyncRetryStrategy
 from millstream.common.time import DurationLike, parse_duration
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.program import as_function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.common.async_functions import (
+from millstream.api.async_functions import (
     NO_RETRY_STRATEGY,
     ExponentialBackoffDelayRetryStrategy,
     FixedDelayRetryStrategy,

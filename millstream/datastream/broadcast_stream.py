@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.common.broadcast_functions import (
+from millstream.api.broadcast_functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
-from millstream.common.state import MapStateDescriptor
+from millstream.api.state import MapStateDescriptor
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.program import as_function

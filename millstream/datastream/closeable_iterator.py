@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Generic
 
-from millstream.common.generics import T
+from millstream.api.generics import T
 from millstream.datastream.notebook import iterator_html
-from millstream.runtime.run import JobRun
+from millstream.runtime.driver.run import JobRun
 
 __all__ = ["CloseableIterator", "ResultQueue"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.common.functions import (
+from millstream.api.functions import (
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from millstream.common.count_windows import count_windows
-from millstream.common.error_policy import as_policy
-from millstream.common.functions import (
+from millstream.api.count_windows import count_windows
+from millstream.api.error_policy import as_policy
+from millstream.api.functions import (
     FilterFunction,
     FlatMapFunction,
     KeySelector,
@@ -20,9 +20,9 @@ from millstream.common.functions import (
     ProcessFunction,
     SinkFunction,
 )
-from millstream.common.generics import K, T, U, W
-from millstream.common.output_tag import OutputTag
-from millstream.common.sink import Sink
+from millstream.api.generics import K, T, U, W
+from millstream.api.output_tag import OutputTag
+from millstream.api.sink import Sink
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -43,8 +43,8 @@ from millstream.graph.transformations import (
 )
 
 if TYPE_CHECKING:
-    from millstream.common.window_assigner import WindowAssigner
-    from millstream.common.windows import CountWindow
+    from millstream.api.window_assigner import WindowAssigner
+    from millstream.api.windows import CountWindow
 
     # PyFlink has these in this module too (`X as X`); when a program runs, `millstream.names` finds them.
     from millstream.datastream.broadcast_stream import (
@@ -289,7 +289,7 @@ class DataStream(OperatorSettings, Generic[T]):
     def on_error(self, policy: Any) -> DataStream[T]:
         """What this stream's operator does with a record that its function cannot process: an `ErrorPolicy`.
 
-        >>> from millstream.common.error_policy import ErrorPolicy
+        >>> from millstream.api.error_policy import ErrorPolicy
         >>> from millstream.datastream import OutputTag, StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
         >>> numbers = env.from_collection(["1", "x", "3"]).map(int)

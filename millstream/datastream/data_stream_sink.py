@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millstream.api.functions import SinkFunction
 from millstream.common.execution_config import checked_parallelism
-from millstream.common.functions import SinkFunction
 from millstream.common.names import checked_name
 from millstream.datastream.program import as_function
 from millstream.graph.transformations import ChainingStrategy, OperatorTransformation

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from millstream.runtime.job import Job
-from millstream.runtime.run import JobRun
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.run import JobRun
 
 __all__ = ["create_run"]
 
 _RUNNERS = {
     "spark": ("millstream.spark.run", "SparkRun"),
-    "in-process": ("millstream.runtime.local", "InProcessRun"),
+    "in-process": ("millstream.runtime.driver.local", "InProcessRun"),
 }
 
 

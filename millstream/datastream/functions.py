@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from millstream.common.async_functions import (
+from millstream.api.async_functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
 )
-from millstream.common.broadcast_functions import (
+from millstream.api.broadcast_functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
-from millstream.common.checkpointed import CheckpointedFunction
-from millstream.common.functions import (
+from millstream.api.checkpointed import CheckpointedFunction
+from millstream.api.functions import (
     AggregateFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -31,13 +31,13 @@ from millstream.common.functions import (
     SinkFunction,
     SourceFunction,
 )
-from millstream.common.join_functions import (
+from millstream.api.join_functions import (
     CoGroupFunction,
     FlatJoinFunction,
     JoinFunction,
     ProcessJoinFunction,
 )
-from millstream.common.window_functions import (
+from millstream.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,

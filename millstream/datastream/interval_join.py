@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.common.join_functions import ProcessJoinFunction
-from millstream.common.output_tag import OutputTag
+from millstream.api.join_functions import ProcessJoinFunction
+from millstream.api.output_tag import OutputTag
 from millstream.common.time import DurationLike, parse_duration
 from millstream.datastream.program import as_function
 from millstream.errors import InvalidArgument, UnsupportedOperation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.common.generics import T
+from millstream.api.generics import T
 from millstream.datastream.data_stream import DataStream
 from millstream.errors import InvalidArgument
 from millstream.graph.operators import FeedbackOp, FeedbackSourceOp
@@ -17,7 +17,7 @@ from millstream.graph.transformations import (
     UnionTransformation,
     calling_line,
 )
-from millstream.runtime.feedback import FeedbackSource
+from millstream.runtime.operators.feedback import FeedbackSource
 
 if TYPE_CHECKING:
     from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from millstream.common.checkpointed import CheckpointedFunction
-from millstream.common.evictor import Evictor
-from millstream.common.functions import Function, RuntimeContext
-from millstream.common.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
-from millstream.common.output_tag import OutputTag
+from millstream.api.checkpointed import CheckpointedFunction
+from millstream.api.evictor import Evictor
+from millstream.api.functions import Function, RuntimeContext
+from millstream.api.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
+from millstream.api.output_tag import OutputTag
+from millstream.api.trigger import Trigger
+from millstream.api.window_functions import WindowFunction
 from millstream.common.time import DurationLike
-from millstream.common.trigger import Trigger
-from millstream.common.window_functions import WindowFunction
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.program import as_function, as_key

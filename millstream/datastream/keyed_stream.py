@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from millstream.common.count_windows import count_windows
-from millstream.common.functions import (
+from millstream.api.count_windows import count_windows
+from millstream.api.functions import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
@@ -14,7 +14,7 @@ from millstream.common.functions import (
     MapFunction,
     ReduceFunction,
 )
-from millstream.common.generics import K, T, U, W
+from millstream.api.generics import K, T, U, W
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.datastream.data_stream import DataStream
@@ -24,12 +24,12 @@ from millstream.graph import operators as ops
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Partitioning, Strategy
 from millstream.graph.transformations import OperatorTransformation, PartitionTransformation
-from millstream.runtime.field_reduce import checked_field
-from millstream.runtime.fields import field_getter
+from millstream.runtime.codegen.fields import field_getter
+from millstream.runtime.operators.field_reduce import checked_field
 
 if TYPE_CHECKING:
-    from millstream.common.window_assigner import WindowAssigner
-    from millstream.common.windows import CountWindow
+    from millstream.api.window_assigner import WindowAssigner
+    from millstream.api.windows import CountWindow
     from millstream.datastream.interval_join import IntervalJoin
     from millstream.datastream.windowed_stream import WindowedStream
 

@@ -1,5 +1,5 @@
 """`OutputTag`, under PyFlink's module name."""
 
-from millstream.common.output_tag import OutputTag
+from millstream.api.output_tag import OutputTag
 
 __all__ = ["OutputTag"]

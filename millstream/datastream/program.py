@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.common.functions import Function, KeySelector
+from millstream.api.functions import Function, KeySelector
 from millstream.common.typeinfo import TypeInformation, Types
 from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOperation
 from millstream.graph.operators import Key

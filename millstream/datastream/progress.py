@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from millstream.common.job_status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.redaction import shown
-from millstream.runtime.run import JobRun
+from millstream.runtime.driver.run import JobRun
 
 __all__ = ["describe", "progress_of"]
 

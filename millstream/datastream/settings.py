@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.checkpoint.storage import stable
 from millstream.common import options
 from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
 from millstream.common.dependencies import Declared, declared
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.restart_strategy import strategy_of
-from millstream.runtime.job import JobSettings
+from millstream.runtime.driver.job import JobSettings
+from millstream.storage.storage import stable
 
 __all__ = ["job_settings"]
 

@@ -1,12 +1,12 @@
 """State, its descriptors and its time to live, under PyFlink's module name."""
 
-from millstream.common.checkpointed import (
+from millstream.api.checkpointed import (
     CheckpointedFunction,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     KeyedStateStore,
 )
-from millstream.common.state import (
+from millstream.api.state import (
     AggregatingState,
     AggregatingStateDescriptor,
     AppendingState,
@@ -25,7 +25,7 @@ from millstream.common.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from millstream.common.state_ttl import StateTtlConfig
+from millstream.api.state_ttl import StateTtlConfig
 
 __all__ = [
     "AggregatingState",

@@ -9,17 +9,17 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from millstream.api.functions import SourceFunction
+from millstream.api.generics import T
+from millstream.api.source import Source
 from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.execution_mode import RuntimeExecutionMode
-from millstream.common.functions import SourceFunction
-from millstream.common.generics import T
 from millstream.common.job_client import JobClient
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
 from millstream.common.names import checked_name
-from millstream.common.source import Source
 from millstream.common.time import parse_duration
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.connectors.collection import CollectionSource
@@ -42,8 +42,8 @@ from millstream.graph.plan_json import plan_as_json
 from millstream.graph.stream_graph import StreamGraph, build_stream_graph
 from millstream.graph.transformations import OperatorTransformation, calling_line
 from millstream.redaction import shown
-from millstream.runtime.job import Job, build_job
-from millstream.runtime.run import JobRun
+from millstream.runtime.driver.job import Job, build_job
+from millstream.runtime.driver.run import JobRun
 
 __all__ = ["StreamExecutionEnvironment"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.common.time_domain import TimeDomain
+from millstream.api.time_domain import TimeDomain
 
 __all__ = ["TimeDomain"]

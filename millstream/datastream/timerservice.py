@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.common.functions import TimerService
+from millstream.api.functions import TimerService
 
 __all__ = ["TimerService"]

@@ -5,15 +5,15 @@ Evictors, `DeltaTrigger` and `DeltaFunction` are Flink's Java ones; PyFlink has 
 
 from __future__ import annotations
 
-from millstream.common.evictor import (
+from millstream.api.evictor import (
     CountEvictor,
     DeltaEvictor,
     Evictor,
     TimeEvictor,
     TimestampedValue,
 )
-from millstream.common.trigger import Trigger, TriggerResult
-from millstream.common.triggers import (
+from millstream.api.trigger import Trigger, TriggerResult
+from millstream.api.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -24,8 +24,8 @@ from millstream.common.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
-from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
-from millstream.common.window_assigners import (
+from millstream.api.window_assigner import MergingWindowAssigner, WindowAssigner
+from millstream.api.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     DynamicEventTimeSessionWindows,
@@ -39,13 +39,13 @@ from millstream.common.window_assigners import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from millstream.common.window_functions import (
+from millstream.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
-from millstream.common.windows import (
+from millstream.api.windows import (
     CountWindow,
     CountWindowSerializer,
     GlobalWindow,

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, overload
 
-from millstream.common.evictor import Evictor
-from millstream.common.functions import AggregateFunction, Function, ReduceFunction
-from millstream.common.generics import ACC, T2, K, T, U, W
-from millstream.common.output_tag import OutputTag
-from millstream.common.time import DurationLike, parse_duration
-from millstream.common.trigger import Trigger
-from millstream.common.typeinfo import TypeInformation
-from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
-from millstream.common.window_functions import (
+from millstream.api.evictor import Evictor
+from millstream.api.functions import AggregateFunction, Function, ReduceFunction
+from millstream.api.generics import ACC, T2, K, T, U, W
+from millstream.api.output_tag import OutputTag
+from millstream.api.trigger import Trigger
+from millstream.api.window_assigner import MergingWindowAssigner, WindowAssigner
+from millstream.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
+from millstream.common.time import DurationLike, parse_duration
+from millstream.common.typeinfo import TypeInformation
 from millstream.datastream.program import as_function, as_type, class_given
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
 from millstream.graph.operators import Key
-from millstream.runtime.field_reduce import FieldReduce, checked_field
+from millstream.runtime.operators.field_reduce import FieldReduce, checked_field
 
 if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream

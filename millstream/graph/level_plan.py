@@ -6,7 +6,7 @@ joins, diamonds, many sinks) is a line of stages with one exchange between each 
 once.
 
 The plan is inert: it is pickled once, shipped to the workers, and compiled there
-(`millstream.runtime.chain`).
+(`millstream.runtime.task.chain`).
 """
 
 from __future__ import annotations

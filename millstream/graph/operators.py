@@ -1,4 +1,4 @@
-"""What each operator is, as inert data. How each one runs is `millstream.runtime.compile`.
+"""What each operator is, as inert data. How each one runs is `millstream.runtime.operators.lines`.
 
 An operator names its user function and nothing else; it has no behaviour, so that a graph can be printed,
 compared and shipped without running anything.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.common.checkpointed import CheckpointedFunction
-from millstream.common.functions import Function
-from millstream.common.sink import Sink
-from millstream.common.source import Source
+from millstream.api.checkpointed import CheckpointedFunction
+from millstream.api.functions import Function
+from millstream.api.sink import Sink
+from millstream.api.source import Source
 from millstream.common.watermark_strategy import WatermarkStrategy
 
 __all__ = [

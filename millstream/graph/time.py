@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millstream.common.broadcast_functions import KeyedBroadcastProcessFunction
-from millstream.common.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from millstream.api.broadcast_functions import KeyedBroadcastProcessFunction
+from millstream.api.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamEdge, StreamNode
 

@@ -29,12 +29,12 @@ _PLACES: dict[str, tuple[str, ...]] = {
     ),
     "pyflink.datastream.functions": (
         "millstream.datastream.functions",
-        "millstream.common.functions",
-        "millstream.common.checkpointed",
-        "millstream.common.broadcast_functions",
+        "millstream.api.functions",
+        "millstream.api.checkpointed",
+        "millstream.api.broadcast_functions",
     ),
-    "pyflink.metrics.metricbase": ("millstream.common.metrics",),
-    "pyflink.metrics": ("millstream.common.metrics",),
+    "pyflink.metrics.metricbase": ("millstream.api.metrics",),
+    "pyflink.metrics": ("millstream.api.metrics",),
 }
 # Classes inside others that stand alone here: module, and name in it.
 _RENAMED = {
@@ -44,11 +44,11 @@ _RENAMED = {
         "TypedConfigOptionBuilder",
     ),
     "OutputFileConfig.OutputFileConfigBuilder": (
-        "millstream.connectors.file_sink_policy",
+        "millstream.connectors.file.rolling_policy",
         "OutputFileConfigBuilder",
     ),
-    "FileSink.BaseBuilder": ("millstream.connectors.file_sink", "FileSinkBuilder"),
-    "FileSink.RowFormatBuilder": ("millstream.connectors.file_sink", "FileSinkBuilder"),
+    "FileSink.BaseBuilder": ("millstream.connectors.file.sink", "FileSinkBuilder"),
+    "FileSink.RowFormatBuilder": ("millstream.connectors.file.sink", "FileSinkBuilder"),
 }
 _NOTHING = object()
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.rows import SCHEMA
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.rows import SCHEMA
 from millstream.spark.session import executor_count
 
 __all__ = ["Anchors", "partition_of", "row_ids"]

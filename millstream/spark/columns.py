@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millstream.common.types import Row, make_row
 from millstream.errors import TypeMismatchError
-from millstream.runtime.text import shorten
+from millstream.runtime.base.text import shorten
 
 __all__ = ["as_columns", "as_records"]
 

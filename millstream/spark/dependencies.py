@@ -10,9 +10,9 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from millstream.common.dependencies import Declared
-from millstream.runtime.dependencies import Dependencies, Part, prepare, staged_path
-from millstream.runtime.job import Job
-from millstream.runtime.job_spec import JobSpec
+from millstream.runtime.driver.job import Job
+from millstream.runtime.task.dependencies import Dependencies, Part, prepare, staged_path
+from millstream.runtime.task.spec import JobSpec
 
 __all__ = ["add_jars", "enter", "ship"]
 

@@ -9,11 +9,11 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millstream.checkpoint.open_storage import open_storage
-from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import StateFile
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.store import fold_chain
+from millstream.runtime.state.store import fold_chain
+from millstream.runtime.task.spec import JobSpec
+from millstream.storage.open import open_storage
+from millstream.storage.seal import Seal
 
 __all__ = ["run_fold"]
 

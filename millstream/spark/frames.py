@@ -11,8 +11,8 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from millstream.errors import UnsupportedOperation
-from millstream.runtime.job import Job
-from millstream.runtime.planner import EpochPlanner
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.planner import EpochPlanner
 from millstream.spark.dependencies import ship
 from millstream.spark.levels import level_frame
 from millstream.spark.session import job_session

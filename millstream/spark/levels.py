@@ -14,10 +14,10 @@ from pyspark.sql import functions as sf
 
 from millstream.errors import UnsupportedOperation
 from millstream.graph.operators import FrameSourceOp
-from millstream.runtime.job import Job
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.ranges import SubtaskRanges
-from millstream.runtime.rows import SCHEMA_DDL
+from millstream.runtime.driver.job import Job
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.rows import SCHEMA_DDL
 from millstream.spark.anchor import Anchors
 from millstream.spark.work import slot_count
 from millstream.spark.worker import FRAME_PARTITION, frame_level, level, source_level

@@ -13,11 +13,11 @@ import shutil
 
 from pyspark.sql import SparkSession
 
-from millstream.checkpoint.storage import LocalStorage
 from millstream.errors import ConfigurationError, StateMismatch
-from millstream.runtime.job import Job
-from millstream.runtime.job_folder import JobFolder
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.job_folder import JobFolder
 from millstream.spark.session import temporary_folder
+from millstream.storage.storage import LocalStorage
 
 __all__ = ["QueryLog"]
 

@@ -13,12 +13,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import ConfigurationError, EngineError
 from millstream.redaction import get_logger
-from millstream.runtime.epochs import EpochDriver, Outcome
-from millstream.runtime.job import Job
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.outputs import EpochRow, JobOutputs
-from millstream.runtime.ranges import SubtaskRanges
-from millstream.runtime.run import JobRun
+from millstream.runtime.driver.epochs import EpochDriver, Outcome
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.outputs import EpochRow, JobOutputs
+from millstream.runtime.driver.run import JobRun
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.spark.anchor import Anchors
 from millstream.spark.dependencies import ship
 from millstream.spark.failures import translate

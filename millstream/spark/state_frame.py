@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millstream.checkpoint.open_storage import open_storage
-from millstream.checkpoint.seal import Seal
 from millstream.common.types import Row
 from millstream.spark.session import job_session
 from millstream.state.reader import SavepointReader, rows_of
+from millstream.storage.open import open_storage
+from millstream.storage.seal import Seal
 
 __all__ = ["state_frame"]
 

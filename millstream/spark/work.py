@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import cloudpickle
 
-from millstream.checkpoint.seal import signed, verified
-from millstream.checkpoint.storage import Storage
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.ranges import SourceSpec, SubtaskRanges
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.ranges import SourceSpec, SubtaskRanges
+from millstream.storage.seal import signed, verified
+from millstream.storage.storage import Storage
 
 __all__ = ["WorkFiles", "read_work"]
 

@@ -1,4 +1,4 @@
-"""What Spark's Python workers call: the entry of every level, around `millstream.runtime.task`.
+"""What Spark's Python workers call: the entry of every level, around `millstream.runtime.task.task`.
 
 These functions are shipped by reference. They carry the job as bytes, which a worker unpacks once per run.
 """
@@ -17,12 +17,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from millstream.errors import JobError, MillstreamError, encode, told
-from millstream.runtime import failpoints
-from millstream.runtime.batch import task_for
-from millstream.runtime.codec import decode
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.ranges import SubtaskRanges
-from millstream.runtime.rows import client_edge
+from millstream.runtime.base import failpoints
+from millstream.runtime.task.batch import task_for
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.codec import decode
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.rows import client_edge
 from millstream.spark.columns import as_columns, as_records
 from millstream.spark.dependencies import enter
 from millstream.spark.work import read_work

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from millstream.errors import InvalidArgument, SinkError, told
 from millstream.graph.operators import CollectOp
-from millstream.runtime.job import Job
-from millstream.runtime.outputs import EpochRow
-from millstream.runtime.rows import client_edge
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.outputs import EpochRow
+from millstream.runtime.wire.rows import client_edge
 from millstream.spark.worker import decode_client_rows
 
 __all__ = ["SparkWriters", "as_frame"]

@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 
 from millstream.checkpoint.manifest import METADATA, StoreState, encode_manifest
-from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.statefile import load_plain, table_name
-from millstream.checkpoint.storage import shown, stable
 from millstream.errors import InvalidArgument, StateNotFound, UnsupportedOperation
-from millstream.runtime import clock
-from millstream.runtime.codec import dumps
-from millstream.runtime.keys import canonical, key_group, original_key, subtask_of
-from millstream.runtime.state import DELETED, Table, isolate
-from millstream.runtime.state_codec import codec_of_file, readable
-from millstream.runtime.store import StateStore
-from millstream.runtime.store_files import load_store, write_full
-from millstream.runtime.storing import Storing, not_serializable
-from millstream.runtime.text import shorten
-from millstream.runtime.trust import Outside
+from millstream.runtime.base import clock
+from millstream.runtime.base.text import shorten
+from millstream.runtime.state.codec import codec_of_file, readable
+from millstream.runtime.state.store import StateStore
+from millstream.runtime.state.store_files import load_store, write_full
+from millstream.runtime.state.storing import Storing, not_serializable
+from millstream.runtime.state.table import DELETED, Table, isolate
+from millstream.runtime.state.trust import Outside
+from millstream.runtime.wire.codec import dumps
+from millstream.runtime.wire.keys import canonical, key_group, original_key, subtask_of
 from millstream.state.reader import SavepointReader
+from millstream.storage.open import open_storage
+from millstream.storage.storage import shown, stable
 
 __all__ = ["SavepointEditor", "edit"]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from millstream.checkpoint.manifest import Manifest, OperatorInfo, StoreState
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.checkpoint.seal import Seal
 from millstream.checkpoint.statefile import TableInfo, table_name
-from millstream.checkpoint.storage import Storage, shown, stable
 from millstream.errors import StateNotFound, UnsupportedOperation
-from millstream.runtime.operator_state import parts_of, reader_of
-from millstream.runtime.state_codec import codec_of_file, readable
-from millstream.runtime.store_files import load_store
-from millstream.runtime.trust import Outside
+from millstream.runtime.state.codec import codec_of_file, readable
+from millstream.runtime.state.operator_state import parts_of, reader_of
+from millstream.runtime.state.store_files import load_store
+from millstream.runtime.state.trust import Outside
+from millstream.storage.seal import Seal
+from millstream.storage.storage import Storage, shown, stable
 
 __all__ = ["SavepointReader", "open_savepoint", "read", "read_pandas", "rows_of"]
 

@@ -1,6 +1,6 @@
 """For the tests of programs: a harness for operators, a source with a script, results as lists."""
 
-from millstream.common.source import Watermark
+from millstream.api.source import Watermark
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.results import collect, collect_with_timestamps
 from millstream.testing.scripted import (

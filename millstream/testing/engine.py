@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 from millstream.checkpoint.statefile import StateFile
-from millstream.checkpoint.storage import Storage
-from millstream.runtime import clock
-from millstream.runtime.epochs import EpochDriver, Outcome
-from millstream.runtime.job import Job
-from millstream.runtime.job_folder import JobFolder
-from millstream.runtime.job_spec import JobSpec
-from millstream.runtime.local import run_epoch
-from millstream.runtime.outputs import EpochRow
-from millstream.runtime.ranges import SubtaskRanges
-from millstream.runtime.store import fold_chain
-from millstream.runtime.task import close_run
+from millstream.runtime.base import clock
+from millstream.runtime.driver.epochs import EpochDriver, Outcome
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.job_folder import JobFolder
+from millstream.runtime.driver.local import run_epoch
+from millstream.runtime.driver.outputs import EpochRow
+from millstream.runtime.state.store import fold_chain
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.task.task import close_run
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.storage.storage import Storage
 from millstream.testing.inputs import HarnessInput
 
 __all__ = ["Engine"]

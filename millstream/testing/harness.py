@@ -27,19 +27,19 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from millstream.api.functions import ProcessFunction
+from millstream.api.output_tag import OutputTag
+from millstream.api.source import Watermark
 from millstream.common import options
 from millstream.common.configuration import Configuration
-from millstream.common.functions import ProcessFunction
-from millstream.common.output_tag import OutputTag
-from millstream.common.source import Watermark
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph.operators import CollectOp
-from millstream.runtime.clock import NO_TIME
-from millstream.runtime.timers import checked_time
+from millstream.runtime.base.clock import NO_TIME
+from millstream.runtime.time.timers import checked_time
 from millstream.testing.engine import Engine
 from millstream.testing.inputs import ACTIVE, ELEMENT, IDLE, WATERMARK, HarnessInput, Step
 from millstream.testing.snapshots import Snapshot, tables, temporary_folder

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from millstream.common.functions import FlatMapFunction
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.functions import FlatMapFunction
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import (
     TimestampAssigner,
     WatermarkGenerator,
@@ -20,7 +20,7 @@ from millstream.common.watermark_strategy import (
 )
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
-from millstream.runtime.clock import NO_TIME
+from millstream.runtime.base.clock import NO_TIME
 
 __all__ = ["ACTIVE", "ELEMENT", "IDLE", "WATERMARK", "HarnessInput", "Step"]
 

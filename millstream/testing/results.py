@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.common.functions import ProcessFunction
+from millstream.api.functions import ProcessFunction
 from millstream.datastream.data_stream import DataStream
 from millstream.graph.transformations import OperatorTransformation
 

@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from millstream.common.source import (
+from millstream.api.source import (
     Boundedness,
     Source,
     SourceReader,
@@ -35,8 +35,8 @@ from millstream.common.source import (
 )
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument
-from millstream.runtime.clock import NO_TIME
-from millstream.runtime.timers import checked_time
+from millstream.runtime.base.clock import NO_TIME
+from millstream.runtime.time.timers import checked_time
 from millstream.testing.snapshots import temporary_folder
 
 __all__ = ["ScriptedCrash", "ScriptedSource", "crash", "pause", "record", "watermark"]

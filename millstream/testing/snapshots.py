@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from millstream.checkpoint.manifest import Manifest, list_epochs, read_manifest
 from millstream.checkpoint.savepoint import write_savepoint
-from millstream.checkpoint.storage import Storage
-from millstream.runtime.state import Table
-from millstream.runtime.store_files import load_store
+from millstream.runtime.state.store_files import load_store
+from millstream.runtime.state.table import Table
+from millstream.storage.storage import Storage
 
 __all__ = ["Snapshot", "latest", "tables", "temporary_folder"]
 

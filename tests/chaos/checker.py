@@ -22,15 +22,15 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.common import Configuration, Types, WatermarkStrategy
-from millstream.common.checkpointed import CheckpointedFunction
-from millstream.common.serialization import Encoder
-from millstream.common.state import (
+from millstream.api.checkpointed import CheckpointedFunction
+from millstream.api.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from millstream.common import Configuration, Types, WatermarkStrategy
+from millstream.common.serialization import Encoder
 from millstream.datastream import (
     KeyedProcessFunction,
     MapFunction,

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from millstream.api.state import ListStateDescriptor, ValueStateDescriptor
 from millstream.common import Types, WatermarkStrategy
-from millstream.common.state import ListStateDescriptor, ValueStateDescriptor
 from millstream.common.time import Time
 from millstream.common.watermark_strategy import TimestampAssigner, WatermarkGenerator
 from millstream.datastream import (

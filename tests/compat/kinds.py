@@ -21,11 +21,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from millstream.api.error_policy import DeadLetter
+from millstream.api.evictor import TimestampedValue
+from millstream.api.source import Timestamped, Watermark
 from millstream.common import Duration, Encoder, Instant, Row, RowKind, Time, Types
 from millstream.common.configuration import Configuration
-from millstream.common.error_policy import DeadLetter
-from millstream.common.evictor import TimestampedValue
-from millstream.common.source import Timestamped, Watermark
 from millstream.common.watermark_strategy import (
     TimestampAssigner,
     WatermarkGenerator,

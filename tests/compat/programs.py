@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.configuration import Configuration
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.time import Time
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row

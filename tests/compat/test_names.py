@@ -20,13 +20,13 @@ import millstream
 from millstream import v
 from millstream.checkpoint.statefile import load_plain
 from millstream.common import Instant, JobStatus, Row, RowKind
-from millstream.connectors.file_commit import Part
-from millstream.connectors.postgres_commit import Staged
+from millstream.connectors.file.commit import Part
+from millstream.connectors.postgres.commit import Staged
 from millstream.datastream import OutputTag
 from millstream.datastream.window import TimeWindow, Window
 from millstream.errors import KeyClassNotFound
-from millstream.runtime.codec import dumps, plain
-from millstream.runtime.keys import _Described, canonical, check_key, original_key
+from millstream.runtime.wire.codec import dumps, plain
+from millstream.runtime.wire.keys import _Described, canonical, check_key, original_key
 from tests.compat import kinds
 from tests.compat.scan import (
     CLASSES,
@@ -86,7 +86,7 @@ def test_the_scan_finds_what_was_named_before(tmp_path):
     # The same scan over a savepoint from before, so that it cannot be blind.
     path, _ = kinds.unpack(kinds.written()[0], tmp_path)
     found = {name for names in names_in(Path(path)).values() for name in names}
-    assert {"millstream.common.time Instant", "millstream.common.windows TimeWindow"} <= found
+    assert {"millstream.common.time Instant", "millstream.api.windows TimeWindow"} <= found
     assert not any("millstream.v" in name for name in found)
 
 
@@ -94,7 +94,7 @@ def test_every_test_that_writes_state_looks_for_such_names():
     # As the fixture for all tests does, which sees what the program above does not have.
     assert misnamed(dumps([(canonical(key), Row(1)) for key in kinds.KEYS])) == set()
     for data in (dumps(OutputTag), pickle.dumps([OutputTag, OutputTag], 5)):
-        assert misnamed(data) == {"millstream.common.output_tag OutputTag"}
+        assert misnamed(data) == {"millstream.api.output_tag OutputTag"}
     assert misnamed(canonical(JobStatus.FAILED)) == {"key millstream.common.job_status.JobStatus"}
 
 
@@ -120,10 +120,10 @@ class Named(Row):
 
 
 def test_keys_of_classes_that_extend_ours_are_what_they_were():
-    wanted = {"millstream.runtime.keys _Part": 2, "key millstream.common.types.make_row": 1}
+    wanted = {"millstream.runtime.wire.keys _Part": 2, "key millstream.common.types.make_row": 1}
     assert names_of(canonical(Named(1))) == wanted
-    name = "key millstream.common.windows.TimeWindow"
-    wanted = {"millstream.runtime.keys _Part": 2, name: 1}
+    name = "key millstream.api.windows.TimeWindow"
+    wanted = {"millstream.runtime.wire.keys _Part": 2, name: 1}
     assert names_of(canonical(kinds.Span(1, 2))) == wanted
 
 
@@ -177,7 +177,7 @@ def test_a_class_of_a_script_names_its_bases():
             return 1
 
     data = dumps(Own())
-    assert b"millstream.common.windows" in data
+    assert b"millstream.api.windows" in data
     assert misnamed(data) == set()
 
 

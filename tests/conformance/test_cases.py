@@ -46,7 +46,8 @@ from millstream.common.types import Row, RowKind
 from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream import DataStream, KeyedStream, state, window
 from millstream.errors import MillstreamError
-from millstream.runtime import clock, ttl
+from millstream.runtime.base import clock
+from millstream.runtime.state import ttl
 from millstream.testing import scripted
 from tests.conformance import script
 from tests.support import environment, keeping

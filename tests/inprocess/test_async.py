@@ -10,10 +10,10 @@ from collections import Counter
 
 import pytest
 
+from millstream.api.error_policy import ErrorPolicy
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common import Time, TimestampAssigner, Types, WatermarkStrategy
-from millstream.common.error_policy import ErrorPolicy
 from millstream.common.restart_strategy import RestartStrategies
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkGenerator
 from millstream.datastream import (
     AsyncDataStream,
@@ -44,7 +44,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.graph.operators import CollectOp
-from millstream.runtime import async_calls
+from millstream.runtime.operators import async_calls
 from tests.support import collect, environment, keeping
 
 ordered, unordered = AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait

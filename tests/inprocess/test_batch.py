@@ -17,7 +17,7 @@ from millstream.common.watermark_strategy import (
     WatermarkStrategy,
 )
 from millstream.connectors.datagen import DataGeneratorSource
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.file.sink import FileSink
 from millstream.datastream import (
     BroadcastProcessFunction,
     CoProcessFunction,
@@ -45,8 +45,8 @@ from millstream.datastream.window import (
     WindowFunction,
 )
 from millstream.errors import TypeMismatchError, UnsupportedOperation, UserFunctionError
-from millstream.runtime.batch_spill import Spilled, in_order
-from millstream.runtime.recognize import kept_fields
+from millstream.runtime.base.recognize import kept_fields
+from millstream.runtime.task.batch_spill import Spilled, in_order
 from tests.support import collect, environment, keeping
 
 MIN, MAX = -(2**63), 2**63 - 1

@@ -16,19 +16,24 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from millstream.api.functions import MapFunction
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.checkpoint import lease as lease_module
 from millstream.checkpoint.lease import LeaseRecord, read_lease
-from millstream.checkpoint.storage import LocalStorage
 from millstream.cli import main
-from millstream.common.functions import MapFunction
 from millstream.common.job_status import JobStatus
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import JobError
 from millstream.graph.operators import CollectOp
-from millstream.runtime import epochs, savepoints
-from millstream.runtime.requests import ControlAnswer, ControlRequest, answer_name, ask_driver
+from millstream.runtime.driver import epochs, savepoints
+from millstream.runtime.driver.requests import (
+    ControlAnswer,
+    ControlRequest,
+    answer_name,
+    ask_driver,
+)
+from millstream.storage.storage import LocalStorage
 from tests.support import environment
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import millstream.state
+from millstream.api.sink import SinkWriter
 from millstream.checkpoint.claim import remove_claimed
 from millstream.checkpoint.manifest import read_manifest
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common.sink import SinkWriter
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import JobError, JobLocked, MillstreamError, StateMismatch, StateNotFound
 from millstream.graph.operators import CollectOp
+from millstream.storage.storage import LocalStorage
 from tests.crashes import (
     COUNT,
     EACH_ONCE,

@@ -11,11 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from millstream.api.sink import Committer, DeliveryGuarantee, Sink, SinkWriter
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.checkpoint.lease import LEASE_NAME, Lease, LeaseRecord
 from millstream.checkpoint.manifest import decode_manifest
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.state import (
@@ -25,7 +24,8 @@ from millstream.datastream.state import (
 )
 from millstream.errors import JobLocked, MillstreamError
 from millstream.graph.operators import CollectOp
-from millstream.runtime import epochs
+from millstream.runtime.driver import epochs
+from millstream.storage.storage import LocalStorage
 from tests.support import environment
 
 FIRST, ALL, EPOCH = 60, 80, 10

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.common.functions import MapFunction, RuntimeContext
+from millstream.api.functions import MapFunction, RuntimeContext
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import ConfigurationError, DependencyError, InvalidArgument
-from millstream.runtime import dependencies as runtime
+from millstream.runtime.task import dependencies as runtime
 from tests.packages import make_wheel
 from tests.support import collect, environment
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from millstream.checkpoint.manifest import list_epochs, read_manifest
-from millstream.checkpoint.storage import LocalStorage
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import JobError
 from millstream.graph.operators import CollectOp
+from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers, Tally, expected, wait_for
 from tests.support import environment
 
@@ -164,7 +164,9 @@ def test_a_removal_that_fails_does_not_end_the_job(tmp_path, monkeypatch):
         original(storage, name)
 
     monkeypatch.setattr(LocalStorage, "delete", delete)
-    monkeypatch.setattr("millstream.runtime.epochs.needs_folding", lambda chain: len(chain) >= 3)
+    monkeypatch.setattr(
+        "millstream.runtime.driver.epochs.needs_folding", lambda chain: len(chain) >= 3
+    )
     out: list = []
     start(tmp_path, out).get_job_execution_result().result(60)
     assert failed

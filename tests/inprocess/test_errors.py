@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.common.configuration import Configuration
-from millstream.common.functions import (
+from millstream.api.functions import (
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
@@ -24,14 +23,15 @@ from millstream.common.functions import (
     SinkFunction,
     SourceFunction,
 )
-from millstream.common.output_tag import OutputTag
-from millstream.common.sink import Committer, Sink, SinkWriter
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.output_tag import OutputTag
+from millstream.api.sink import Committer, Sink, SinkWriter
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.common.configuration import Configuration
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.connectors.file_format import StreamFormat
-from millstream.connectors.file_source import FileSource
+from millstream.connectors.file.format import StreamFormat
+from millstream.connectors.file.source import FileSource
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import (

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.execution_mode import RuntimeExecutionMode
 from millstream.common.restart_strategy import RestartStrategies
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.time import Time
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.collection import CollectionSource
 from millstream.connectors.datagen import DataGeneratorSource
-from millstream.connectors.file_source import FileSource, StreamFormat
+from millstream.connectors.file.source import FileSource, StreamFormat
 from millstream.connectors.hybrid_source import HybridSource
 from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream import ProcessFunction

@@ -13,11 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 import millstream.state
+from millstream.api.functions import FlatMapFunction
 from millstream.checkpoint.manifest import decode_manifest, list_epochs, read_manifest
-from millstream.checkpoint.storage import LocalStorage
 from millstream.cli import main
 from millstream.common.execution_mode import RuntimeExecutionMode
-from millstream.common.functions import FlatMapFunction
 from millstream.common.time import Time
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
@@ -34,7 +33,8 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.graph.operators import CollectOp
-from millstream.runtime import epochs
+from millstream.runtime.driver import epochs
+from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers, Once, committed
 from tests.support import collect, environment
 

@@ -12,7 +12,7 @@ from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import JobError, JobLocked, StateNotFound
 from millstream.graph.operators import CollectOp
-from millstream.runtime import job_folder
+from millstream.runtime.driver import job_folder
 from tests.inprocess.test_state import BY_SPLIT, Numbers, environment, wait_for
 
 _numbers = itertools.count()

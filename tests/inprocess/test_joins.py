@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from millstream.common.error_policy import ErrorPolicy
+from millstream.api.error_policy import ErrorPolicy
 from millstream.common.time import Time
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row

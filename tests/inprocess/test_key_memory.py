@@ -7,11 +7,11 @@ import tracemalloc
 
 import pytest
 
-from millstream.common.functions import SinkFunction
+from millstream.api.functions import SinkFunction
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.datagen import DataGeneratorSource
 from millstream.datastream import KeyedProcessFunction
-from millstream.runtime import exchange
+from millstream.runtime.codegen import exchange
 from tests.support import environment
 
 COUNT = 24_000

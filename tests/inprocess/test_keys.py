@@ -7,16 +7,16 @@ from decimal import Decimal
 
 import pytest
 
-from millstream.common.functions import KeyedCoProcessFunction, KeySelector
-from millstream.common.state import ValueStateDescriptor
+from millstream.api.functions import KeyedCoProcessFunction, KeySelector
+from millstream.api.state import ValueStateDescriptor
+from millstream.api.window_functions import ProcessWindowFunction
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.common.window_functions import ProcessWindowFunction
 from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import StateMismatch
-from millstream.runtime.job_folder import job_folder_name
-from millstream.runtime.keys import key_group, subtask_of
+from millstream.runtime.driver.job_folder import job_folder_name
+from millstream.runtime.wire.keys import key_group, subtask_of
 from millstream.testing.scripted import ScriptedSource, record
 from tests.support import environment, keeping
 

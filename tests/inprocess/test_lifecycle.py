@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from millstream.common.functions import MapFunction, RuntimeContext, SourceFunction
+from millstream.api.functions import MapFunction, RuntimeContext, SourceFunction
+from millstream.api.sink import Committer, Sink, SinkWriter
 from millstream.common.job_status import JobStatus
-from millstream.common.sink import Committer, Sink, SinkWriter
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.errors import (

@@ -19,15 +19,14 @@ from typing import Any
 
 import pytest
 
-from millstream.checkpoint.manifest import list_epochs
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common import Configuration, Time, WatermarkStrategy, options
-from millstream.common.functions import (
+from millstream.api.functions import (
     AggregateFunction,
     MapFunction,
     ProcessFunction,
     RuntimeContext,
 )
+from millstream.checkpoint.manifest import list_epochs
+from millstream.common import Configuration, Time, WatermarkStrategy, options
 from millstream.common.restart_strategy import strategy_of
 from millstream.datastream import CheckpointingMode, StreamExecutionEnvironment
 from millstream.datastream.progress import progress_of
@@ -35,8 +34,9 @@ from millstream.datastream.settings import job_settings
 from millstream.datastream.window import SlidingEventTimeWindows
 from millstream.errors import CheckpointFailed, InvalidArgument, JobError, StateMismatch
 from millstream.graph.operators import CollectOp
-from millstream.runtime.planner import EpochPlanner
-from millstream.runtime.restart import Restarts
+from millstream.runtime.driver.planner import EpochPlanner
+from millstream.runtime.driver.restart import Restarts
+from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers
 from tests.support import collect
 
@@ -581,7 +581,7 @@ def test_epoch_records():
 
 @effect_of("millstream.buffer.bytes", "millstream.buffer.records")
 def test_buffers(monkeypatch):
-    from millstream.runtime import local
+    from millstream.runtime.driver import local
 
     def buffers(settings):
         rows: list[Any] = []
@@ -636,7 +636,7 @@ def test_share_panes():
 
 @effect_of("millstream.sort.memory")
 def test_sort_memory(monkeypatch):
-    from millstream.runtime import input as inputs
+    from millstream.runtime.wire import input as inputs
 
     opened: list[Any] = []
     original = tempfile.TemporaryFile

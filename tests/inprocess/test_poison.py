@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from millstream.api.error_policy import ErrorPolicy
 from millstream.common import Time, Types
 from millstream.common.configuration import Configuration
-from millstream.common.error_policy import ErrorPolicy
 from millstream.datastream import (
     AsyncDataStream,
     AsyncFunction,

@@ -7,12 +7,11 @@ import time
 
 import pytest
 
+from millstream.api.functions import MapFunction
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.checkpoint.lease import Lease
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common.functions import MapFunction
 from millstream.common.job_status import JobStatus
 from millstream.common.restart_strategy import RestartStrategies
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.progress import describe
@@ -29,7 +28,8 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.graph.operators import CollectOp
-from millstream.runtime.restart import Restarts
+from millstream.runtime.driver.restart import Restarts
+from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers, Tally, expected, wait_for
 from tests.support import environment
 

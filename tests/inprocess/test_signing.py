@@ -29,16 +29,16 @@ from millstream.checkpoint.manifest import (
     list_epochs,
     read_manifest,
 )
-from millstream.checkpoint.open_storage import open_storage
 from millstream.checkpoint.pending import left_to_commit, mark_committed
-from millstream.checkpoint.seal import SIZE, Seal, signed
-from millstream.checkpoint.storage import LocalStorage
 from millstream.cli import main
 from millstream.common.typeinfo import Types
 from millstream.errors import ConfigurationError, MillstreamError
 from millstream.graph.operators import CollectOp
-from millstream.runtime import state_chain
-from millstream.runtime.savepoints import INTENT
+from millstream.runtime.driver.savepoints import INTENT
+from millstream.runtime.state import segments as state_chain
+from millstream.storage.open import open_storage
+from millstream.storage.seal import SIZE, Seal, signed
+from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_savepoints import count_ints
 from tests.inprocess.test_state import BY_SPLIT, Numbers, environment, wait_for
 from tests.inprocess.test_trust import Evil
@@ -409,7 +409,7 @@ def test_what_is_fed_back_is_signed(key: str, tmp_path: Path) -> None:
 
 
 def test_what_a_task_is_to_read_is_signed(key: str, tmp_path: Path) -> None:
-    from millstream.runtime.ranges import SubtaskRanges
+    from millstream.runtime.wire.ranges import SubtaskRanges
     from millstream.spark.work import WorkFiles, read_work
 
     levels = [SimpleNamespace(vertices=[SimpleNamespace(parallelism=1, splits=True)])]

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.configuration import Configuration
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import (
     AggregateFunction,

@@ -45,7 +45,7 @@ from millstream.errors import (
     UnsupportedOperation,
 )
 from millstream.graph.operators import CollectOp
-from millstream.runtime.storing import which_entry
+from millstream.runtime.state.storing import which_entry
 from millstream.testing import OperatorHarness
 from tests.inprocess.test_savepoints import Count, saved, start
 from tests.inprocess.test_state import BY_SPLIT, Numbers, environment, wait_for

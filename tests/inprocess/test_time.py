@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from millstream.common.source import (
+from millstream.api.source import (
     Boundedness,
     Source,
     SourceReader,
@@ -52,7 +52,7 @@ from millstream.errors import (
     UnsupportedOperation,
     UserFunctionError,
 )
-from millstream.runtime import clock
+from millstream.runtime.base import clock
 from tests.support import Kept, collect, environment
 
 MIN, MAX = -(2**63), 2**63 - 1

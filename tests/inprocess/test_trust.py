@@ -33,13 +33,13 @@ from millstream.checkpoint.manifest import (
     encode_manifest,
 )
 from millstream.checkpoint.statefile import Header, StateFile, StateWriter, TableInfo
-from millstream.checkpoint.storage import LocalStorage
 from millstream.cli import main
 from millstream.common import Row
 from millstream.errors import MillstreamError
-from millstream.runtime.codec import dumps
-from millstream.runtime.key_objects import KNOWN
-from millstream.runtime.keys import canonical
+from millstream.runtime.wire.codec import dumps
+from millstream.runtime.wire.key_objects import KNOWN
+from millstream.runtime.wire.keys import canonical
+from millstream.storage.storage import LocalStorage
 
 FILE = "shared/op/0/000000000001-a"
 PLAIN = TableInfo("op/s", "value", "plain", "Long")

@@ -347,7 +347,7 @@ def test_a_window_join_of_another_size():
 
 
 def test_without_a_change_nothing_is_looked_at(monkeypatch):
-    from millstream.runtime.window_change import Former
+    from millstream.runtime.windows.change import Former
 
     def never(*args):
         raise AssertionError("nothing has changed")

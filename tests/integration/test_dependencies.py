@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.common.functions import MapFunction, RuntimeContext
+from millstream.api.functions import MapFunction, RuntimeContext
 from tests.integration.clusters import standalone
 from tests.integration.conftest import MakeEnv
 from tests.integration.processes import MARK, Program, quick_environment

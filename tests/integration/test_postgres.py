@@ -14,10 +14,11 @@ import cloudpickle
 import psycopg
 import pytest
 
+from millstream.api.sink import WriterContext
 from millstream.common import Row
-from millstream.common.sink import WriterContext
-from millstream.connectors import postgres_table, postgres_write
-from millstream.connectors.postgres_commit import PostgresCommitter, Staged
+from millstream.connectors.postgres import table as postgres_table
+from millstream.connectors.postgres import write as postgres_write
+from millstream.connectors.postgres.commit import PostgresCommitter, Staged
 from millstream.datastream.connectors.postgres import PostgresSink
 from millstream.errors import SinkError
 from tests.integration import postgres as server

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.common.sink import Sink, SinkWriter
+from millstream.api.sink import Sink, SinkWriter
 from tests.crashes import EACH_ONCE, FailsOnce, Outlet, latest, run
 from tests.inprocess import test_crash_points as situations
 from tests.inprocess.test_crash_points import (

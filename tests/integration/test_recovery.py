@@ -116,7 +116,7 @@ class _Growing(DataGeneratorSource):
         super().__init__(_same, count, None)
 
     def boundedness(self):
-        from millstream.common.source import Boundedness
+        from millstream.api.source import Boundedness
 
         return Boundedness.CONTINUOUS_UNBOUNDED
 

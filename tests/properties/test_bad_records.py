@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.api.error_policy import ErrorPolicy
 from millstream.common import Types, WatermarkStrategy
 from millstream.common.configuration import Configuration
-from millstream.common.error_policy import ErrorPolicy
 from millstream.common.time import Time
 from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.datastream import (
@@ -43,9 +43,9 @@ from millstream.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from millstream.runtime.hash_tables import make_hash_table
-from millstream.runtime.interval_join import _Buffer
-from millstream.runtime.journal import Journal
+from millstream.runtime.operators.interval_join import _Buffer
+from millstream.runtime.state.hash_tables import make_hash_table
+from millstream.runtime.state.journal import Journal
 
 TEN = Time.milliseconds(10)
 PICKLED = Types.PICKLED_BYTE_ARRAY()

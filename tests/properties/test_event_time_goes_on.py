@@ -16,8 +16,7 @@ import pytest
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
-from millstream.common.restart_strategy import RestartStrategies
-from millstream.common.source import (
+from millstream.api.source import (
     Boundedness,
     Source,
     SourceReader,
@@ -25,6 +24,7 @@ from millstream.common.source import (
     Timestamped,
     Watermark,
 )
+from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import (
     CoMapFunction,

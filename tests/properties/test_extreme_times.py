@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from millstream.api.functions import ProcessFunction
 from millstream.common.configuration import Configuration
-from millstream.common.functions import ProcessFunction
 from millstream.common.time import Time
 from millstream.datastream import OutputTag, ProcessJoinFunction
 from millstream.errors import MillstreamError

@@ -23,10 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.broadcast_functions import KeyedBroadcastProcessFunction
-from millstream.common.state import MapStateDescriptor, ValueStateDescriptor
+from millstream.api.broadcast_functions import KeyedBroadcastProcessFunction
+from millstream.api.state import MapStateDescriptor, ValueStateDescriptor
+from millstream.api.window_functions import ProcessWindowFunction
 from millstream.common.types import Row
-from millstream.common.window_functions import ProcessWindowFunction
 from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.window import (
     EventTimeSessionWindows,
@@ -209,7 +209,7 @@ def as_seen(output):
 
 def unlike(keys):
     """Keys without those that are the same to the job."""
-    from millstream.runtime.keys import canonical
+    from millstream.runtime.wire.keys import canonical
 
     return list({canonical(key): key for key in keys}.values())
 

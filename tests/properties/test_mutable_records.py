@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.api.error_policy import ErrorPolicy
 from millstream.common import Types, WatermarkStrategy
 from millstream.common.configuration import Configuration
-from millstream.common.error_policy import ErrorPolicy
 from millstream.common.time import Time
 from millstream.common.types import Row
 from millstream.common.watermark_strategy import TimestampAssigner

@@ -6,13 +6,13 @@
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
-from millstream.common.functions import (
+from millstream.api.functions import (
     CoProcessFunction,
     KeyedCoProcessFunction,
     MapFunction,
     ProcessFunction,
 )
-from millstream.common.output_tag import OutputTag
+from millstream.api.output_tag import OutputTag
 from tests.properties import reference as ref
 from tests.properties.reference import OPEN, Node, Reference
 from tests.support import environment, keeping

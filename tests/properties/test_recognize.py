@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.runtime.recognize import (
+from millstream.runtime.base.recognize import (
     Argument,
     Constant,
     Field,

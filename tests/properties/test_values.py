@@ -24,6 +24,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millstream.state
+from millstream.api.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from millstream.checkpoint.manifest import (
     METADATA,
     Manifest,
@@ -32,25 +40,17 @@ from millstream.checkpoint.manifest import (
     StoreState,
     encode_manifest,
 )
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common.state import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateTtlConfig,
-    ValueStateDescriptor,
-)
 from millstream.common.time import Instant, Time
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row, RowKind
 from millstream.datastream import AggregateFunction
 from millstream.errors import TypeMismatchError
-from millstream.runtime.hash_tables import make_hash_table
-from millstream.runtime.keyed_state import KeyContext, KeyedStates
-from millstream.runtime.keys import canonical, key_group, subtask_of
-from millstream.runtime.operator_state import OperatorStates
-from millstream.runtime.store import StateStore
+from millstream.runtime.state.hash_tables import make_hash_table
+from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.state.operator_state import OperatorStates
+from millstream.runtime.state.store import StateStore
+from millstream.runtime.wire.keys import canonical, key_group, subtask_of
+from millstream.storage.storage import LocalStorage
 
 MAX = 128
 
@@ -353,7 +353,7 @@ class Job:
         owner = f"op/{subtask}"
         make = make_hash_table
         if backend == "lmdb":
-            from millstream.runtime.lmdb_store import LmdbStore
+            from millstream.runtime.state.lmdb.store import LmdbStore
 
             local = tempfile.mkdtemp(dir=folder)
             spec = SimpleNamespace(local_dir=local, job_id="job", state_dir="x")

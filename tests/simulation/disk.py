@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from millstream.checkpoint.storage import Storage, checked_name
+from millstream.storage.storage import Storage, checked_name
 
 SCHEME = "sim://"
 

@@ -18,7 +18,7 @@ import shutil
 from collections import Counter
 from typing import Any
 
-from millstream.runtime.codec import decode
+from millstream.runtime.wire.codec import decode
 from tests.simulation import program
 from tests.simulation.disk import Crash
 

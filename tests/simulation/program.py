@@ -10,15 +10,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from millstream.api.output_tag import OutputTag
+from millstream.api.sink import Committer, DeliveryGuarantee, Sink, SinkWriter
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.configuration import Configuration
-from millstream.common.output_tag import OutputTag
 from millstream.common.serialization import Encoder
-from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.connectors.bucket_assigner import BucketAssigner
-from millstream.connectors.file_commit import FileCommitter
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.file.bucket_assigner import BucketAssigner
+from millstream.connectors.file.commit import FileCommitter
+from millstream.connectors.file.sink import FileSink
 from millstream.datastream import (
     CheckpointedFunction,
     KeyedProcessFunction,
@@ -31,7 +31,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.graph.operators import CollectOp
-from millstream.runtime.job import Job
+from millstream.runtime.driver.job import Job
 
 KEYS = 5
 # What becomes of the sink without a uid.

@@ -13,12 +13,12 @@ import pytest
 from millstream.checkpoint import manifest as manifests
 from millstream.checkpoint import pending, restore
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.connectors.file_commit import FileCommitter
-from millstream.runtime import epochs, job_folder
-from millstream.runtime.epochs import EpochDriver
-from millstream.runtime.job_folder import JobFolder
-from millstream.runtime.planner import EpochPlanner
-from millstream.runtime.store import StateStore
+from millstream.connectors.file.commit import FileCommitter
+from millstream.runtime.driver import epochs, job_folder
+from millstream.runtime.driver.epochs import EpochDriver
+from millstream.runtime.driver.job_folder import JobFolder
+from millstream.runtime.driver.planner import EpochPlanner
+from millstream.runtime.state.store import StateStore
 from millstream.state import editor
 from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
 from tests.simulation.world import RATES, Violation, run_seed, simulated
@@ -254,7 +254,7 @@ def test_a_job_that_publishes_over_another_is_caught():
 
 
 def test_a_restore_that_forgets_a_store_is_caught():
-    from millstream.runtime import job_folder
+    from millstream.runtime.driver import job_folder
 
     mutant = forgets_parents(job_folder.restored_manifest)
     with simulated(), patch.object(job_folder, "restored_manifest", mutant):

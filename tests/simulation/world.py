@@ -22,23 +22,27 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from millstream.checkpoint import claim, commands, lease, savepoint, storage
+from millstream.checkpoint import claim, commands, lease, savepoint
 from millstream.checkpoint.manifest import list_epochs, read_manifest
 from millstream.common.restart_strategy import RestartStrategies
-from millstream.connectors import file_sink
+from millstream.connectors.file import sink as file_sink
 from millstream.errors import JobLocked, MillstreamError, SinkError, StateMismatch
-from millstream.runtime import code, epochs, job, job_folder, savepoints, store, task
-from millstream.runtime.epochs import EpochDriver, Outcome
-from millstream.runtime.job import JobSettings
-from millstream.runtime.job_folder import JobFolder
-from millstream.runtime.local import _rows, _source_task
-from millstream.runtime.operator_state import parts_of
-from millstream.runtime.outputs import EpochRow
-from millstream.runtime.rows import RowBatch
-from millstream.runtime.run import JobRun
-from millstream.runtime.store import StateStore, fold_chain
-from millstream.runtime.task import LevelTask
+from millstream.runtime.codegen import code
+from millstream.runtime.driver import epochs, job, job_folder, savepoints
+from millstream.runtime.driver.epochs import EpochDriver, Outcome
+from millstream.runtime.driver.job import JobSettings
+from millstream.runtime.driver.job_folder import JobFolder
+from millstream.runtime.driver.local import _rows, _source_task
+from millstream.runtime.driver.outputs import EpochRow
+from millstream.runtime.driver.run import JobRun
+from millstream.runtime.state import store
+from millstream.runtime.state.operator_state import parts_of
+from millstream.runtime.state.store import StateStore, fold_chain
+from millstream.runtime.task import task
+from millstream.runtime.task.task import LevelTask
+from millstream.runtime.wire.rows import RowBatch
 from millstream.state import edit, editor
+from millstream.storage import storage
 from tests.simulation import program
 from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
 from tests.simulation.outlets import Outlets, Violation

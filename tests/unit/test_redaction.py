@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from millstream.checkpoint.lease import LeaseRecord
-from millstream.checkpoint.storage import LocalStorage
 from millstream.cli import main
 from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
@@ -28,6 +27,7 @@ from millstream.errors import (
     encode,
 )
 from millstream.redaction import get_logger, plain, remember, shown, without_secrets
+from millstream.storage.storage import LocalStorage
 from tests.support import environment
 
 CANARY = "canary-5e7b"

@@ -1,7 +1,7 @@
 """What a source and a sink of your own are made of (PyFlink's `connectors.base`)."""
 
-from millstream.common.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 
 __all__ = [
     "Boundedness",

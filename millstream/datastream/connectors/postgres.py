@@ -1,6 +1,6 @@
 """PostgreSQL as a sink."""
 
-from millstream.connectors.postgres import (
+from millstream.connectors.postgres.sink import (
     PostgresSink,
     PostgresSinkBuilder,
     PostgresTransactionalSink,

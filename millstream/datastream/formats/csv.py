@@ -1,5 +1,5 @@
 """CSV, under PyFlink's module name."""
 
-from millstream.common.csv_format import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from millstream.connectors.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 
 __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]

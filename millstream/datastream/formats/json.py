@@ -1,5 +1,8 @@
 """JSON, under PyFlink's module name."""
 
-from millstream.common.json_format import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from millstream.connectors.formats.json import (
+    JsonRowDeserializationSchema,
+    JsonRowSerializationSchema,
+)
 
 __all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]

@@ -51,7 +51,7 @@ from millstream.checkpoint.manifest import (
 )
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import EngineError
-from millstream.runtime.state_chain import extend_chain
+from millstream.runtime.state.segments import extend_chain
 
 DRIVER_STARTS = object()
 

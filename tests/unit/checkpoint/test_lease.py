@@ -13,9 +13,9 @@ import pytest
 
 from millstream.checkpoint import lease as lease_module
 from millstream.checkpoint.lease import LEASE_NAME, Lease, LeaseRecord
-from millstream.checkpoint.open_storage import open_storage
-from millstream.checkpoint.storage import LocalStorage
 from millstream.errors import JobLocked
+from millstream.storage.open import open_storage
+from millstream.storage.storage import LocalStorage
 
 
 class Time:

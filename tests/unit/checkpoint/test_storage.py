@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.checkpoint import storage as storage_module
-from millstream.checkpoint.open_storage import open_storage
-from millstream.checkpoint.storage import LocalStorage, Storage, shown, stable
-from millstream.checkpoint.storage_remote import ArrowStorage, FsspecStorage
 from millstream.errors import ConfigurationError
+from millstream.storage import storage as storage_module
+from millstream.storage.open import open_storage
+from millstream.storage.remote import ArrowStorage, FsspecStorage
+from millstream.storage.storage import LocalStorage, Storage, shown, stable
 
 
 class Plain(Storage):

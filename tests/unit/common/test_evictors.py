@@ -2,14 +2,14 @@
 
 import pytest
 
-from millstream.common.evictor import (
+from millstream.api.evictor import (
     CountEvictor,
     DeltaEvictor,
     Evictor,
     TimeEvictor,
     TimestampedValue,
 )
-from millstream.common.triggers import DeltaFunction
+from millstream.api.triggers import DeltaFunction
 from millstream.errors import InvalidArgument, NotSupportedYet
 
 

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from millstream.common.checkpointed import CheckpointedFunction
-from millstream.common.functions import AggregateFunction, MapFunction, ReduceFunction
-from millstream.common.state import (
+from millstream.api.checkpointed import CheckpointedFunction
+from millstream.api.functions import AggregateFunction, MapFunction, ReduceFunction
+from millstream.api.state import (
     AggregatingState,
     AggregatingStateDescriptor,
     BroadcastState,
@@ -23,7 +23,7 @@ from millstream.common.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from millstream.common.state_ttl import StateTtlConfig
+from millstream.api.state_ttl import StateTtlConfig
 from millstream.common.time import Duration, Time
 from millstream.common.typeinfo import Types
 from millstream.errors import InvalidArgument, UnsupportedOperation

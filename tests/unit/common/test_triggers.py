@@ -3,8 +3,8 @@
 import cloudpickle
 import pytest
 
-from millstream.common.trigger import Trigger, TriggerResult
-from millstream.common.triggers import (
+from millstream.api.trigger import Trigger, TriggerResult
+from millstream.api.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -15,7 +15,7 @@ from millstream.common.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
-from millstream.common.windows import GlobalWindow, TimeWindow
+from millstream.api.windows import GlobalWindow, TimeWindow
 from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOperation
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE

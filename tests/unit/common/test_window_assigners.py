@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.time import Duration, Time
-from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
-from millstream.common.window_assigners import (
+from millstream.api.window_assigner import MergingWindowAssigner, WindowAssigner
+from millstream.api.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     DynamicEventTimeSessionWindows,
@@ -23,6 +22,7 @@ from millstream.common.window_assigners import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from millstream.common.time import Duration, Time
 from millstream.errors import InvalidArgument, MissingTimestamp
 
 MIN = -(2**63)

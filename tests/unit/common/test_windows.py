@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.windows import CountWindow, GlobalWindow, TimeWindow
+from millstream.api.windows import CountWindow, GlobalWindow, TimeWindow
 
 TIMES = st.integers(-(2**40), 2**40)
 

@@ -7,7 +7,7 @@ import time
 import cloudpickle
 import pytest
 
-from millstream.common.functions import SourceFunction
+from millstream.api.functions import SourceFunction
 from millstream.connectors.buffered import BufferedEnumerator, DriverOnlyReader
 from millstream.connectors.socket import SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource

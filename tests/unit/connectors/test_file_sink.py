@@ -6,12 +6,12 @@ import os
 import cloudpickle
 import pytest
 
+from millstream.api.sink import DeliveryGuarantee, WriterContext
 from millstream.common.serialization import Encoder
-from millstream.common.sink import DeliveryGuarantee, WriterContext
-from millstream.connectors import file_commit
-from millstream.connectors.bucket_assigner import BucketAssigner, DateTimeBucketAssigner
-from millstream.connectors.file_sink import FileSink
-from millstream.connectors.file_sink_policy import OutputFileConfig, RollingPolicy
+from millstream.connectors.file import commit as file_commit
+from millstream.connectors.file.bucket_assigner import BucketAssigner, DateTimeBucketAssigner
+from millstream.connectors.file.rolling_policy import OutputFileConfig, RollingPolicy
+from millstream.connectors.file.sink import FileSink
 from millstream.errors import InvalidArgument, NotSupportedYet, SinkError
 
 STRINGS = Encoder.simple_string_encoder()

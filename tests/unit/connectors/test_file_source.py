@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from millstream.api.source import Boundedness
 from millstream.common import Duration
-from millstream.common.source import Boundedness
-from millstream.connectors.file_discovery import FileSplit, FileSplits
-from millstream.connectors.file_format import StreamFormat
-from millstream.connectors.file_source import FileSource
+from millstream.connectors.file.discovery import FileSplit, FileSplits
+from millstream.connectors.file.format import StreamFormat
+from millstream.connectors.file.source import FileSource
 from millstream.errors import InvalidArgument, SourceError, SourceNotFound
 
 LINES = StreamFormat.text_line_format()
@@ -70,7 +70,7 @@ def test_any_cut_reads_every_line_once(tmp_path_factory, text, cuts, block, bom)
 
 
 def test_lines_longer_than_a_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr("millstream.connectors.file_format._CHUNK", 4)
+    monkeypatch.setattr("millstream.connectors.file.format._CHUNK", 4)
     path = tmp_path / "file.txt"
     path.write_text("a\nlonger than four\n\nb\n")
     assert read_all(source_of(path).build()) == ["a", "longer than four", "", "b"]

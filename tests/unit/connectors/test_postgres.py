@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
+from millstream.api.sink import DeliveryGuarantee, WriterContext
 from millstream.common import Row, RowKind
-from millstream.common.sink import DeliveryGuarantee, WriterContext
-from millstream.connectors.postgres_commit import Staged
-from millstream.connectors.postgres_rows import Shape
-from millstream.connectors.postgres_settings import Settings, require_driver
-from millstream.connectors.postgres_staging import staging_name
-from millstream.connectors.postgres_table import psycopg, refused
+from millstream.connectors.postgres.commit import Staged
+from millstream.connectors.postgres.rows import Shape
+from millstream.connectors.postgres.settings import Settings, require_driver
+from millstream.connectors.postgres.staging import staging_name
+from millstream.connectors.postgres.table import psycopg, refused
 from millstream.datastream.connectors.postgres import PostgresSink
 from millstream.errors import InvalidArgument, RuntimeUnusable, SinkError
 from tests.support import environment

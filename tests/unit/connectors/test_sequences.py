@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.source import Boundedness
+from millstream.api.source import Boundedness
 from millstream.connectors.collection import CollectionSource
 from millstream.connectors.datagen import DataGeneratorSource, GeneratorSplits, seeded
 from millstream.connectors.hybrid_source import HybridSource
 from millstream.connectors.number_seq import NumberSequenceSource
 from millstream.errors import InvalidArgument, RecordNotSerializable, SourceError
-from millstream.runtime.ranges import SourceSpec
-from millstream.runtime.sources import SourceCoordinator
+from millstream.runtime.driver.sources import SourceCoordinator
+from millstream.runtime.wire.ranges import SourceSpec
 
 
 def read_in_steps(source, parallelism, step):

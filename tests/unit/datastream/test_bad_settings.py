@@ -6,15 +6,15 @@ import warnings
 
 import pytest
 
+from millstream.api.async_functions import AsyncFunction, AsyncRetryStrategy
+from millstream.api.error_policy import ErrorPolicy
+from millstream.api.state_ttl import StateTtlConfig
 from millstream.common import Configuration, options
-from millstream.common.async_functions import AsyncFunction, AsyncRetryStrategy
-from millstream.common.error_policy import ErrorPolicy
 from millstream.common.restart_strategy import RestartStrategies, strategy_of
-from millstream.common.state_ttl import StateTtlConfig
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.datagen import DataGeneratorSource
-from millstream.connectors.file_sink_policy import RollingPolicy
-from millstream.connectors.file_source import FileSource, StreamFormat
+from millstream.connectors.file.rolling_policy import RollingPolicy
+from millstream.connectors.file.source import FileSource, StreamFormat
 from millstream.connectors.socket import SocketTextSource
 from millstream.datastream import AsyncDataStream, StreamExecutionEnvironment
 from millstream.datastream.window import (

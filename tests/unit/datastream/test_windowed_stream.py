@@ -41,7 +41,7 @@ from millstream.datastream.window import (
 )
 from millstream.errors import InvalidArgument, TypeMismatchError, UnsupportedOperation
 from millstream.graph.operators import WindowOp
-from millstream.runtime.field_reduce import FieldReduce
+from millstream.runtime.operators.field_reduce import FieldReduce
 
 TUMBLING = TumblingEventTimeWindows.of("5 s")
 SESSIONS = EventTimeSessionWindows.with_gap("5 s")

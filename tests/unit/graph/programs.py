@@ -2,11 +2,11 @@
 
 from millstream.graph.job_graph import build_job_graph
 from millstream.graph.level_plan import build_level_plan
-from millstream.runtime import compile as compilers
-from millstream.runtime.builder import ChainBuilder
-from millstream.runtime.output import EdgeWriter
-from millstream.runtime.rows import RowBatch
-from millstream.runtime.store import StateStore
+from millstream.runtime.codegen.builder import ChainBuilder
+from millstream.runtime.operators import lines as compilers
+from millstream.runtime.state.store import StateStore
+from millstream.runtime.wire.output import EdgeWriter
+from millstream.runtime.wire.rows import RowBatch
 
 
 def stream_graph(env):

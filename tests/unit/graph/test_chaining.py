@@ -2,8 +2,8 @@
 
 import pytest
 
-from millstream.common.functions import CoMapFunction, ProcessFunction
-from millstream.common.output_tag import OutputTag
+from millstream.api.functions import CoMapFunction, ProcessFunction
+from millstream.api.output_tag import OutputTag
 from tests.support import environment
 from tests.unit.graph.programs import chains, edges_of, stream_graph
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from millstream.common.functions import (
+from millstream.api.functions import (
     CoMapFunction,
     KeyedCoProcessFunction,
     ProcessFunction,
     SinkFunction,
 )
-from millstream.common.output_tag import OutputTag
+from millstream.api.output_tag import OutputTag
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.number_seq import NumberSequenceSource

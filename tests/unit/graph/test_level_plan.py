@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.common.functions import CoMapFunction
+from millstream.api.functions import CoMapFunction
 from millstream.graph.level_plan import Edge
 from millstream.graph.partitioning import Partitioning, Strategy
 from tests.support import collect, environment

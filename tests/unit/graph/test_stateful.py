@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.common.checkpointed import CheckpointedFunction
+from millstream.api.checkpointed import CheckpointedFunction
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import (
     AsyncDataStream,

@@ -45,7 +45,7 @@ def test_a_module_also_has_what_it_imports() -> None:
     import pyflink.datastream as api
     from pyflink.datastream.functions import TimerService
 
-    from millstream.common.functions import TimerService as ours
+    from millstream.api.functions import TimerService as ours
 
     assert TimerService is ours
     assert api.window.TumblingEventTimeWindows is not None

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import pytest
 
-from millstream.common.functions import ReduceFunction
+from millstream.api.functions import ReduceFunction
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.errors import InvalidArgument, TypeMismatchError
-from millstream.runtime.aggregate import isolate
+from millstream.runtime.operators.aggregate import isolate
 from tests.support import collect, environment, keeping
 
 EPOCHS = pytest.mark.parametrize("epoch", [1, 2, None], ids=["each", "two", "whole"])

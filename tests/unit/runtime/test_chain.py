@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.common.functions import (
+from millstream.api.functions import (
     CoMapFunction,
     KeySelector,
     MapFunction,
@@ -10,7 +10,7 @@ from millstream.common.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from millstream.common.output_tag import OutputTag
+from millstream.api.output_tag import OutputTag
 from millstream.errors import UserFunctionError
 from millstream.graph.job_graph import build_job_graph
 from millstream.graph.level_plan import build_level_plan

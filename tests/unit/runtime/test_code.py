@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from millstream.runtime.code import MAX_DEPTH, Code, Location
+from millstream.runtime.codegen.code import MAX_DEPTH, Code, Location
 
 
 def build(code, *exports):

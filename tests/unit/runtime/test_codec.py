@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.common.types import Row, RowKind
-from millstream.runtime.codec import (
+from millstream.runtime.wire.codec import (
     END_OF_INPUT,
     IDLE,
     WATERMARK,
@@ -171,7 +171,7 @@ SCRIPT = textwrap.dedent(
     import pickle, subprocess, sys
     from dataclasses import dataclass
     import cloudpickle
-    from millstream.runtime.codec import decode
+    from millstream.runtime.wire.codec import decode
 
     @dataclass(frozen=True)
     class Order:
@@ -180,7 +180,7 @@ SCRIPT = textwrap.dedent(
 
     WORKER = '''
     import pickle, sys
-    from millstream.runtime.codec import encode
+    from millstream.runtime.wire.codec import encode
     records = pickle.loads(sys.stdin.buffer.read())
     assert not hasattr(sys.modules["__main__"], "Order")
     sys.stdout.buffer.write(encode([records[0], "x"]))

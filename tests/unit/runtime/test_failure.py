@@ -32,10 +32,10 @@ from millstream.graph.operators import (
     SinkOp,
 )
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.code import Code, Location
-from millstream.runtime.failure import explain, explain_call, explain_decoding, explain_source
-from millstream.runtime.in_operator import in_operator
-from millstream.runtime.user_lines import user_line, user_traceback
+from millstream.runtime.base.in_operator import in_operator
+from millstream.runtime.base.user_lines import user_line, user_traceback
+from millstream.runtime.codegen.code import Code, Location
+from millstream.runtime.task.failure import explain, explain_call, explain_decoding, explain_source
 
 # -- a program -------------------------------------------------------------------------------------------------------
 
@@ -551,7 +551,7 @@ def test_a_failure_that_went_through_no_code_of_the_user_has_no_line():
 
 
 def checked_by_engine():
-    from millstream.runtime.timers import checked_time
+    from millstream.runtime.time.timers import checked_time
 
     checked_time("x", "call")
 

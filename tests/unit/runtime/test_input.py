@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.runtime.input import InputQueue, ordered
-from millstream.runtime.rows import RowBatch
+from millstream.runtime.wire.input import InputQueue, ordered
+from millstream.runtime.wire.rows import RowBatch
 
 
 def batches_of(rows, sizes):

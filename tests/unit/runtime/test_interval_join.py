@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.common.join_functions import ProcessJoinFunction
+from millstream.api.join_functions import ProcessJoinFunction
 from millstream.graph.operators import IntervalJoinOp, Key
-from millstream.runtime.clock import MAX_TIME
-from millstream.runtime.hash_tables import make_hash_table
-from millstream.runtime.interval_join import IntervalJoin, Times
-from millstream.runtime.keyed_state import KeyContext
-from millstream.runtime.state import Table
+from millstream.runtime.base.clock import MAX_TIME
+from millstream.runtime.operators.interval_join import IntervalJoin, Times
+from millstream.runtime.state.hash_tables import make_hash_table
+from millstream.runtime.state.keyed_state import KeyContext
+from millstream.runtime.state.table import Table
 
 
 class Pair(ProcessJoinFunction):

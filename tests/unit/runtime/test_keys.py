@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from millstream.common.types import Row
 from millstream.errors import KeySelectorError
-from millstream.runtime.keys import canonical, key_group, subtask_of, subtask_range
+from millstream.runtime.wire.keys import canonical, key_group, subtask_of, subtask_range
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ SCRIPT = textwrap.dedent(
     """
     import pickle, sys
     from millstream.common.types import Row
-    from millstream.runtime.keys import canonical, key_group
+    from millstream.runtime.wire.keys import canonical, key_group
 
     keys = pickle.loads(sys.stdin.buffer.read())
     keys += [frozenset({"a", "b", "c", "d"}), {"x", "y", "z"}, {"b": 1, "a": {"q", "r"}},

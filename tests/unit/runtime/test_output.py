@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from millstream.errors import RecordNotSerializable
-from millstream.runtime import output
-from millstream.runtime.codec import END_OF_INPUT, WATERMARK, Mark, decode
-from millstream.runtime.output import EdgeWriter
-from millstream.runtime.rows import RowBatch
+from millstream.runtime.wire import output
+from millstream.runtime.wire.codec import END_OF_INPUT, WATERMARK, Mark, decode
+from millstream.runtime.wire.output import EdgeWriter
+from millstream.runtime.wire.rows import RowBatch
 
 
 class Sent:

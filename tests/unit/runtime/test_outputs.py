@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.common.sink import Committer, DeliveryGuarantee, Sink
+from millstream.api.sink import Committer, DeliveryGuarantee, Sink
 from millstream.errors import InvalidArgument, SinkError
-from millstream.runtime import outputs as module
-from millstream.runtime.codec import encode
-from millstream.runtime.outputs import EpochRow, JobOutputs
-from millstream.runtime.rows import client_edge
+from millstream.runtime.driver import outputs as module
+from millstream.runtime.driver.outputs import EpochRow, JobOutputs
+from millstream.runtime.wire.codec import encode
+from millstream.runtime.wire.rows import client_edge
 from tests.support import environment
 from tests.unit.graph.programs import stream_graph
 

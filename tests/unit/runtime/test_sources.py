@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.errors import SourceError, SourceNotFound
-from millstream.runtime.job import JobSettings
-from millstream.runtime.planner import EpochPlanner
-from millstream.runtime.ranges import SourceSpec
-from millstream.runtime.sources import SourceCoordinator
+from millstream.runtime.driver.job import JobSettings
+from millstream.runtime.driver.planner import EpochPlanner
+from millstream.runtime.driver.sources import SourceCoordinator
+from millstream.runtime.wire.ranges import SourceSpec
 
 
 class Splits(SplitEnumerator):

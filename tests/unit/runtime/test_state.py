@@ -16,26 +16,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.checkpoint.manifest import Parent, StoreState
-from millstream.checkpoint.statefile import StateFile
-from millstream.checkpoint.storage import LocalStorage, Storage
-from millstream.common.state import (
+from millstream.api.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from millstream.checkpoint.manifest import Parent, StoreState
+from millstream.checkpoint.statefile import StateFile
 from millstream.common.time import Time
 from millstream.common.typeinfo import Types
 from millstream.common.types import Row
 from millstream.errors import ConfigurationError, StateDamaged, StateError, StateMismatch
-from millstream.runtime import store as store_module
-from millstream.runtime.hash_tables import make_hash_table
-from millstream.runtime.keyed_state import KeyContext, KeyedStates
-from millstream.runtime.keys import canonical, key_group, subtask_range
-from millstream.runtime.state import DELETED, MISSING, ListChange, MapChange
-from millstream.runtime.state_codec import codec_for
-from millstream.runtime.store import StateStore, extend_chain, fold_chain, needs_folding
+from millstream.runtime.state import store as store_module
+from millstream.runtime.state.codec import codec_for
+from millstream.runtime.state.hash_tables import make_hash_table
+from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.state.store import StateStore, extend_chain, fold_chain, needs_folding
+from millstream.runtime.state.table import DELETED, MISSING, ListChange, MapChange
+from millstream.runtime.wire.keys import canonical, key_group, subtask_range
+from millstream.storage.storage import LocalStorage, Storage
 
 MAX = 128
 
@@ -74,7 +74,7 @@ def maker(backend, local, owner):
     """What makes the tables of a store, as a job's task would get it."""
     if backend == "hashmap":
         return make_hash_table
-    from millstream.runtime.lmdb_store import LmdbStore
+    from millstream.runtime.state.lmdb.store import LmdbStore
 
     return LmdbStore(str(local), "job", "x", owner).table
 
@@ -683,7 +683,7 @@ class Function:
 
 def test_time_to_live(backend, storage, tmp_path, monkeypatch):
     clock = [0]
-    monkeypatch.setattr("millstream.runtime.ttl.now", lambda: clock[0])
+    monkeypatch.setattr("millstream.runtime.state.ttl.now", lambda: clock[0])
     ttl = StateTtlConfig.new_builder(Time.milliseconds(100)).build()
 
     def states(function):
@@ -1066,7 +1066,7 @@ def test_without_the_package(tmp_path, monkeypatch):
 
 def test_folders_of_jobs_that_are_gone_are_removed(tmp_path):
     pytest.importorskip("lmdb")
-    from millstream.runtime.lmdb_store import LmdbStore
+    from millstream.runtime.state.lmdb.store import LmdbStore
 
     kept, gone = tmp_path / "kept", tmp_path / "gone"
     kept.mkdir()

@@ -5,13 +5,13 @@ import datetime
 import pytest
 
 from millstream.errors import InvalidArgument
-from millstream.runtime import clock
-from millstream.runtime.clock import MAX_TIME, NO_TIME
-from millstream.runtime.hash_tables import make_hash_table
-from millstream.runtime.keyed_state import NO_KEY, KeyContext
-from millstream.runtime.keys import canonical
-from millstream.runtime.state import DELETED
-from millstream.runtime.timers import Calendar, InternalTimers, KeyedTimerService, checked_time
+from millstream.runtime.base import clock
+from millstream.runtime.base.clock import MAX_TIME, NO_TIME
+from millstream.runtime.state.hash_tables import make_hash_table
+from millstream.runtime.state.keyed_state import NO_KEY, KeyContext
+from millstream.runtime.state.table import DELETED
+from millstream.runtime.time.timers import Calendar, InternalTimers, KeyedTimerService, checked_time
+from millstream.runtime.wire.keys import canonical
 
 # -- the calendar --------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from millstream.runtime.clock import MAX_TIME, NO_TIME
-from millstream.runtime.valve import NOBODY, InputEdge, Valve
+from millstream.runtime.base.clock import MAX_TIME, NO_TIME
+from millstream.runtime.time.valve import NOBODY, InputEdge, Valve
 
 
 def edge(number=0, index=0, *, splits=False, frame=False, senders=((0, 1),), sources=2, name=None):

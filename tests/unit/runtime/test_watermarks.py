@@ -7,9 +7,9 @@ import pytest
 from millstream.checkpoint.manifest import GeneratorState
 from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 from millstream.errors import InvalidArgument, UserFunctionError
-from millstream.runtime import clock
-from millstream.runtime.clock import MAX_TIME, NO_TIME
-from millstream.runtime.watermarks import WatermarkStage
+from millstream.runtime.base import clock
+from millstream.runtime.base.clock import MAX_TIME, NO_TIME
+from millstream.runtime.time.watermarks import WatermarkStage
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness("10 ms")

@@ -10,19 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.checkpoint.manifest import StoreState
-from millstream.checkpoint.storage import LocalStorage
-from millstream.common.evictor import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
-from millstream.common.functions import AggregateFunction, ReduceFunction, RuntimeContext
-from millstream.common.state import (
+from millstream.api.evictor import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
+from millstream.api.functions import AggregateFunction, ReduceFunction, RuntimeContext
+from millstream.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from millstream.common.trigger import Trigger, TriggerResult
-from millstream.common.triggers import (
+from millstream.api.trigger import Trigger, TriggerResult
+from millstream.api.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -32,8 +30,8 @@ from millstream.common.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
-from millstream.common.window_assigner import MergingWindowAssigner, WindowAssigner
-from millstream.common.window_assigners import (
+from millstream.api.window_assigner import MergingWindowAssigner, WindowAssigner
+from millstream.api.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     EventTimeSessionWindows,
@@ -43,13 +41,14 @@ from millstream.common.window_assigners import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from millstream.common.window_functions import (
+from millstream.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
-from millstream.common.windows import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeWindow, Window
+from millstream.api.windows import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeWindow, Window
+from millstream.checkpoint.manifest import StoreState
 from millstream.errors import (
     InvalidArgument,
     MissingTimestamp,
@@ -57,10 +56,11 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.graph.operators import Key, WindowOp
-from millstream.runtime.keyed_state import KeyContext, KeyedStates
-from millstream.runtime.keys import canonical, original_key
-from millstream.runtime.store import StateStore
-from millstream.runtime.window_operator import WindowOperator
+from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
+from millstream.runtime.state.store import StateStore
+from millstream.runtime.windows.operator import WindowOperator
+from millstream.runtime.wire.keys import canonical, original_key
+from millstream.storage.storage import LocalStorage
 
 FIRE, CONTINUE = TriggerResult.FIRE, TriggerResult.CONTINUE
 MAX = MAX_TIMESTAMP

@@ -34,7 +34,7 @@ from millstream.errors import (
     UnsupportedOperation,
     UserFunctionError,
 )
-from millstream.runtime import clock
+from millstream.runtime.base import clock
 from millstream.testing import OperatorHarness, Watermark
 
 MIN, MAX = -(2**63), 2**63 - 1

@@ -1,0 +1,399 @@
+"""Carries out what the coordinator decides: plans, runs, publishes, commits, delivers, saves, removes.
+
+A runner (on Spark, or in-process) holds one `EpochDriver` for a job. It calls `begin` for each attempt, then `epoch`
+until that says that the job has ended, with a function that runs an epoch's tasks and gives the rows of the last level.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any, assert_never
+
+from millstream.checkpoint import commands, events
+from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.manifest import Feedback, Manifest, write_manifest
+from millstream.checkpoint.statefile import StateFile
+from millstream.errors import CheckpointFailed, JobLocked, StateError
+from millstream.redaction import get_logger
+from millstream.runtime.base.failpoints import reached
+from millstream.runtime.codegen.bad_records import check_share
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.job_folder import JobFolder
+from millstream.runtime.driver.loops import fed_back_to
+from millstream.runtime.driver.metrics import JobMetrics
+from millstream.runtime.driver.outputs import EpochRow, JobOutputs
+from millstream.runtime.driver.planner import EpochPlanner
+from millstream.runtime.driver.savepoints import SavepointRequests
+from millstream.runtime.state.store import extend_chain, needs_folding
+from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.reports import TaskReport
+from millstream.runtime.wire.rows import REPORT
+from millstream.storage.storage import shown
+
+__all__ = ["EpochDriver", "Outcome"]
+
+_log = get_logger("millstream.job")
+
+_SWEEP_EVERY = 256
+
+RunTasks = Callable[[int, Sequence[SubtaskRanges]], Iterable[EpochRow]]
+
+
+class Outcome(Enum):
+    """What follows after an epoch."""
+
+    GO_ON = "go on"
+    ENDED = "ended"
+    STOPPED = "stopped"
+
+
+class EpochDriver:
+    """The driver's half of a job, for all its attempts."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: JobFolder,
+        cancelled: threading.Event,
+        fold: Callable[[str, Sequence[StateFile]], None] | None = None,
+    ) -> None:
+        self._job = job
+        self.folder = folder
+        self._cancelled = cancelled
+        self._fold = fold
+        self.outputs = JobOutputs(job)
+        self.metrics = JobMetrics(job.plan)
+        self.savepoints = SavepointRequests(folder)
+        self.planner = EpochPlanner(job)
+        self._coordinator: Coordinator | None = None
+        # What other threads tell the coordinator of the attempt at hand.
+        self._told: deque[events.Event] = deque()
+        self._folded: deque[tuple[str, StateFile | None]] = deque()
+        self._work: Sequence[SubtaskRanges] = ()
+        # What the epoch that ran last has for the driver.
+        self._rows: deque[EpochRow] = deque()
+        self._ran: int | None = None
+        self._nodes = {node.uid: node for node in job.graph.nodes.values()}
+        self._apart = fed_back_to(job.graph)
+        self._restoring = False
+        self._draining = False
+        self.ended = False
+        self.interrupt: Callable[[], None] = lambda: None
+        """Makes the engine end the tasks of the epoch; set by the runner."""
+        self._timeout = job.settings.checkpoint_timeout
+        # What the engine has put into the manifest that this attempt goes on from.
+        self.extra: dict[str, Any] = {}
+
+    # -- an attempt -----------------------------------------------------------------------------------------
+
+    def begin(self) -> JobSpec:
+        """Start, or start again, from the last complete checkpoint; the job for the workers."""
+        start = self.folder.start(exactly_once=self.outputs.exactly_once)
+        reached("restore")
+        job_id = self.folder.job_id
+        self._coordinator = Coordinator(
+            self._job.layout(job_id),
+            mode=self._job.settings.mode,
+            retained=self._job.settings.retained,
+            must_fold=needs_folding if self._fold is not None else lambda chain: False,
+            extend=extend_chain,
+            sweep_every=_SWEEP_EVERY,
+        )
+        # A new one, because what is told of a former attempt may still come.
+        self._told = deque()
+        self._folded.clear()
+        # An epoch that was to be the last and failed has told nobody.
+        self._draining = False
+        manifest = start.manifest
+        self._carry_out(self._tell(events.Resume(manifest, start.kept)), _no_tasks)
+        offsets, feedback = self._after_intent(manifest)
+        self.planner.rewind(offsets, manifest.times if manifest else None, feedback)
+        self.ended = start.finished or (manifest is not None and manifest.ended)
+        self.extra = {} if manifest is None else manifest.extra
+        # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
+        self._restoring = start.restored
+        return self._job.spec(
+            self.folder.storage.root,
+            job_id=job_id,
+            durable=self.folder.durable,
+            first_epoch=start.first_epoch,
+            base_epoch=None if manifest is None else manifest.epoch,
+            restored=start.restored,
+        )
+
+    def _after_intent(self, manifest: Manifest | None) -> tuple[events.Offsets | None, Feedback]:
+        """Where to go on. At-most-once: what was about to be read when the driver was lost is not read again."""
+        after: tuple[events.Offsets | None, Feedback] = (None, {})
+        if manifest is not None:
+            after = manifest.offsets, manifest.feedback
+        if self._job.settings.mode != "AT_MOST_ONCE":
+            return after
+        intent = self.savepoints.read_intent(0 if manifest is None else manifest.epoch)
+        if intent is None:
+            return after
+        kept = {
+            uid: [f for f in files if f.epoch >= intent.epoch or f in intent.unread.get(uid, ())]
+            for uid, files in after[1].items()
+        }
+        return intent.offsets, kept
+
+    def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
+        """One epoch, steps 1 to 8 of the coordinator; `extra` goes into its manifest."""
+        while self._folded:
+            store, file = self._folded.popleft()
+            # A sweep, at a restart or in between, may have met the file before anybody knew of it.
+            if file is None or self.folder.storage.size(file.name) != file.size:
+                self._tell(events.FoldFailed(store))
+            else:
+                self._tell(events.Folded(store, file))
+        outcome = None
+        while outcome is None:
+            # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
+            if self._cancelled.is_set() or self._serve_savepoints():
+                return Outcome.STOPPED
+            outcome = self._carry_out(self._tell(events.Next(extra or {})), run)
+        if self._draining:
+            stopped = self._serve_savepoints()
+            # A job whose savepoint could not be written goes on, and may end later.
+            self._draining = False
+            return Outcome.STOPPED if stopped else Outcome.GO_ON
+        return Outcome.ENDED if outcome.ended else Outcome.GO_ON
+
+    def _tell(self, event: events.Event) -> list[commands.Command]:
+        """What the coordinator says to an event, and to what other threads had for it before."""
+        assert self._coordinator is not None
+        said: list[commands.Command] = []
+        while self._told:
+            said += self._coordinator.handle(self._told.popleft())
+        return said + self._coordinator.handle(event)
+
+    def _carry_out(self, said: list[commands.Command], run: RunTasks) -> commands.Finish | None:
+        """Do what the coordinator says until it says no more; None if there was no epoch."""
+        pending = deque(said)
+        while pending:
+            command = pending.popleft()
+            if isinstance(command, commands.Finish):
+                return command
+            event = self._do(command, run)
+            if event is not None:
+                pending.extend(self._tell(event))
+        return None
+
+    def _do(self, command: commands.Step, run: RunTasks) -> events.Event | None:
+        match command:
+            case commands.Plan():
+                return self._plan()
+            case commands.Intend(epoch=epoch, offsets=offsets, unread=unread):
+                self.folder.check_lease()
+                self.savepoints.write_intent(epoch, offsets, unread)
+                return events.Intended()
+            case commands.Run(epoch=epoch):
+                return self._run(epoch, run)
+            case commands.Publish(manifest=manifest):
+                reached("before manifest")
+                self.folder.check_lease()
+                try:
+                    size = write_manifest(self.folder.storage, manifest)
+                except FileExistsError:
+                    msg = f"checkpoint {manifest.epoch} has been published by another driver"
+                    raise JobLocked(msg, folder=self.folder.storage.root) from None
+                except OSError as error:
+                    msg = f"checkpoint {manifest.epoch} could not be written: {error}"
+                    raise CheckpointFailed(msg, folder=shown(self.folder.storage.root)) from error
+                reached("after manifest")
+                self.metrics.checkpoint(manifest, size)
+                return events.Published()
+            case commands.Commit():
+                # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
+                self.folder.check_lease()
+                self._commit(command)
+                reached("after commit")
+                return events.Committed()
+            case commands.Deliver():
+                self._deliver(command)
+                return events.Delivered()
+            case commands.Remove():
+                reached("cleaning up")
+                return self._remove(command)
+            case commands.Fold(store=store, chain=chain):
+                assert self._fold is not None
+                self._fold(store, chain)
+                return None
+            case _:
+                assert_never(command)
+
+    def _plan(self) -> events.Planned | None:
+        assert self._coordinator is not None
+        if self._restoring:
+            self._restoring = False
+            self._work = self.planner.nothing()
+        elif self.savepoints.begin_drain():
+            self._draining = True
+            self._work = self.planner.nothing(ended=True)
+        elif self.savepoints.waiting and self._coordinator.manifest is None:
+            # A savepoint of a job that has no checkpoint yet, which its first epochs may have failed to make.
+            self._work = self.planner.nothing()
+        else:
+            work = self.planner.plan(self._cancelled, wake=lambda: self.savepoints.waiting)
+            if work is None:
+                return None
+            self._work = work
+        return events.Planned(
+            self.planner.end_offsets(), self.planner.unread(), drain=self._draining
+        )
+
+    def _run(self, epoch: int, run: RunTasks) -> events.Ran:
+        reached("source read")
+        with self._in_time(epoch):
+            ordered = sorted(run(epoch, self._work))
+        reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
+        self._rows, self._ran = deque(row for row in ordered if row.edge != REPORT), epoch
+        made = [self._apart(report.committables) for report in reports]
+        acknowledgements = [
+            events.Acknowledgement(
+                level=report.level,
+                subtask=report.subtask,
+                attempt=report.attempt,
+                stores=report.stores,
+                registered=report.registered,
+                committables=committables,
+                input_ended=report.input_ended,
+                feedback=feedback,
+            )
+            for report, (committables, feedback) in zip(reports, made, strict=True)
+        ]
+        times = self.planner.took(reports)
+        self._warn_of_late(reports)
+        self.metrics.update(epoch, reports)
+        for uid, (bad, seen) in self.metrics.bad_records.items():
+            node = self._nodes[uid]
+            check_share(node.name, node.error_policy, bad, seen)
+        return events.Ran(acknowledgements, times, at=time.time())
+
+    @contextlib.contextmanager
+    def _in_time(self, epoch: int) -> Iterator[None]:
+        """Give the epoch up when its time is over. Where the engine cannot be interrupted, that is when it is done."""
+        if self._timeout is None:
+            yield
+            return
+        over = threading.Event()
+
+        def give_up() -> None:
+            over.set()
+            self.interrupt()
+
+        # A timeout that means "never" may be longer than a thread can wait.
+        timer = threading.Timer(min(self._timeout, threading.TIMEOUT_MAX), give_up)
+        timer.daemon = True
+        timer.start()
+        cause: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            if not over.is_set():
+                raise
+            cause = error
+        finally:
+            timer.cancel()
+        if over.is_set() and not self._cancelled.is_set():
+            self.planner.gave_up()
+            raise CheckpointFailed(
+                f"epoch {epoch} took longer than a checkpoint may",
+                timeout=f"{self._timeout:g} s",
+                hint="raise execution.checkpointing.timeout, or lower execution.checkpointing.interval: an epoch reads "
+                "about as much as can be processed in that time",
+            ) from cause
+        if cause is not None:
+            raise cause
+
+    def _warn_of_late(self, reports: Sequence[TaskReport]) -> None:
+        """Say once for each operator that it has begun to drop records."""
+        for report in reports:
+            for uid, count in report.late_records.items():
+                if not self.metrics.late_records.get(uid):
+                    _log.warning(
+                        "'%s' has dropped %d late record%s: they came after the watermark had passed what they belong "
+                        "to. Allow more disorder in the watermark strategy, or use allowed_lateness or a side output "
+                        "for late data",
+                        self._nodes[uid].name,
+                        count,
+                        "" if count == 1 else "s",
+                    )
+                self.metrics.late_records[uid] = self.metrics.late_records.get(uid, 0) + count
+
+    def _commit(self, command: commands.Commit) -> None:
+        manifest, again = command.manifest, command.again
+        made = manifest.made
+        self.outputs.commit(made.epoch, manifest.committables, job_id=made.job_id, again=again)
+        # What a former driver has left is committed now; the manifest of an epoch to come would tell, if it came.
+        self.folder.committed(manifest, write=again)
+
+    def _deliver(self, command: commands.Deliver) -> None:
+        """Hand over what the epoch has for the driver. If that, or the commit before it, failed, the next attempt finds
+        the epoch complete, and the rest of its rows here."""
+        while self._ran == command.manifest.epoch and self._rows:
+            self.outputs.deliver(self._rows[0])
+            self._rows.popleft()
+        if not command.again:
+            self.planner.done(command.manifest.feedback)
+
+    def _remove(self, command: commands.Remove) -> events.Cleaned:
+        claimed = False
+        try:
+            self.folder.remove(list(command.epochs), list(command.files))
+            if command.claimed:
+                self.folder.check_lease()
+                self.folder.remove_claimed()
+                claimed = True
+            if command.keep is not None:
+                self.folder.check_lease()
+                self.folder.sweep(command.keep, before=command.epoch)
+        except OSError as error:
+            # What stays is removed at the next start.
+            _log.warning("old checkpoints could not be removed: %s", error)
+        return events.Cleaned(claimed)
+
+    # -- around the epochs --------------------------------------------------------------------------------------
+
+    def folded(self, store: str, file: StateFile | None) -> None:
+        """A chain has been folded (None: it could not be). Called from any thread."""
+        self._folded.append((store, file))
+
+    def _serve_savepoints(self) -> bool:
+        """Write the savepoints that were asked for; True if the job is to stop with one."""
+        assert self._coordinator is not None
+        manifest = self._coordinator.manifest
+        if manifest is None or not self.savepoints.waiting:
+            return False
+        # Who starts from the savepoint must not repeat what a driver that took over has done since.
+        self.folder.check_lease()
+        return self.savepoints.serve(manifest, self._told.append, drained=self._draining)
+
+    def may_fall_back(self, error: BaseException) -> bool:
+        """After a failure: True if it was a damaged file and an older checkpoint stands in."""
+        # Who has lost the lease finds files gone, and must not remove those of another. Any other trouble with the
+        # lease's file is no reason to give up.
+        with contextlib.suppress(OSError):
+            self.folder.check_lease()
+        if not isinstance(error, StateError) or error.code != "STATE_DAMAGED":
+            return False
+        return self.folder.fall_back(error, exactly_once=self.outputs.exactly_once)
+
+    def close(self, *, finished: bool, cancelled: bool) -> None:
+        """The job is over."""
+        try:
+            self.outputs.close()
+        finally:
+            self.planner.close()
+            self.savepoints.close()
+            self.folder.close(finished=finished, cancelled=cancelled)
+
+
+def _no_tasks(epoch: int, work: Sequence[SubtaskRanges]) -> Any:
+    raise AssertionError("no tasks run before the first epoch")

@@ -1,0 +1,161 @@
+"""When the next epoch begins and what it reads (the timer half of Flink's `CheckpointCoordinator`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from millstream.checkpoint.manifest import Feedback, SplitTimes
+from millstream.runtime.base import clock
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.loops import Loops
+from millstream.runtime.driver.sources import Offset, SourceCoordinator
+from millstream.runtime.operators.feedback import FeedbackSource
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.reports import TaskReport
+
+__all__ = ["EpochPlanner"]
+
+_POLL = 0.005
+
+
+class EpochPlanner:
+    """Plans one epoch after the other, on the driver.
+
+    With a checkpoint interval, epochs begin that far apart; at once if the last one took longer, could not take all
+    that was there, or fed something back. Without, an epoch begins as soon as there is something to read. A planner
+    lives as long as its job, through restarts: a source whose records only the driver has keeps them until they are
+    committed.
+    """
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        settings = job.settings
+        every = job.split_sources
+        specs = [one for one in every if not isinstance(one.source, FeedbackSource)]
+        self._sources = SourceCoordinator(
+            specs, settings.epoch_interval, fixed=settings.epoch_records
+        )
+        self._loops = Loops([one for one in every if isinstance(one.source, FeedbackSource)])
+        self._unread: Feedback = {}
+        self._endless = bool(self._loops) and bool(job.frame_sources)
+        self._uids = {str(spec.node): spec.uid for spec in specs}
+        self._everything = job.one_epoch
+        self._has_sources = bool(specs)
+        self._clock = clock
+        self._pause = settings.checkpoint_interval or 0.0
+        self._min_pause = settings.min_pause
+        self._ended_at: float | None = None
+        self._started: float | None = None
+        self._counts = False
+        # When the clock has to be looked at although nothing may have come, in its milliseconds.
+        self._wake_at: int | None = None
+        self.offset: Offset = self._sources.initial()
+        self._end: Offset = self.offset
+
+    def rewind(
+        self,
+        offsets: dict[str, dict[str, int]] | None,
+        times: SplitTimes | None = None,
+        feedback: Feedback | None = None,
+    ) -> None:
+        """Go on from the offsets of a checkpoint (by uid), its clocks and what it feeds back; None is the beginning."""
+        found = offsets or {}
+        self.offset = {node: dict(found.get(uid, {})) for node, uid in self._uids.items()}
+        self._end = self.offset
+        self._started = None
+        # Only the tasks know what waits for the clock there, and it may be overdue: they are asked at once (rule 69).
+        self._wake_at = None if offsets is None else clock.now()
+        self._sources.rewind(self.offset, times or {})
+        self._loops.take(feedback or {})
+
+    def end_offsets(self) -> dict[str, dict[str, int]]:
+        """Where the planned epoch ends, by uid."""
+        return {self._uids[node]: dict(positions) for node, positions in self._end.items()}
+
+    def unread(self) -> Feedback:
+        """What was fed back before the planned epoch and is not read in it."""
+        return self._unread
+
+    def plan(
+        self, stop: threading.Event, wake: Callable[[], bool] = lambda: False
+    ) -> list[SubtaskRanges] | None:
+        """Wait until an epoch is due and there is something to read; None once `stop` is set or `wake` says so."""
+        while not stop.is_set() and not wake():
+            now = self._clock()
+            wait = 0.0 if self._started is None else self._started + self._pause - now
+            if self._min_pause and self._ended_at is not None:
+                wait = max(wait, self._ended_at + self._min_pause - now)
+            due = self._wake_at is not None and self._wake_at <= clock.now()
+            if wait > 0 and not self._sources.limited and not due and not self._turns():
+                stop.wait(min(wait, 0.05))
+                continue
+            self.offset = self._sources.discover(self.offset)
+            self._end = self._sources.next(self.offset, everything=self._everything)
+            # A source may learn of its end only after its last record: that is an epoch too.
+            ended = self._ends(due=due)
+            news = due or self._sources.has_news(self._end)
+            unread = bool(self._loops.pending)
+            if self._end != self.offset or ended or news or unread or not self._has_sources:
+                self._started = now
+                self._counts = True
+                self._wake_at = None
+                self._unread = {}
+                last = ended if self._loops else None
+                # What still goes round must not come too late for windows.
+                hold = bool(self._loops) and not self._endless
+                work = self._sources.ranges(self.offset, self._end, last=last, hold=hold)
+                return [*work, *self._loops.ranges(ended=ended)]
+            stop.wait(_POLL)
+        return None
+
+    def _turns(self) -> bool:
+        """True if a loop has work, or nothing else than its end is left: neither waits for a checkpoint to be due."""
+        return bool(self._loops) and (bool(self._loops.pending) or self._sources.ended(self.offset))
+
+    def _ends(self, *, due: bool) -> bool:
+        """True if the planned epoch is the last one. What an epoch feeds back is known only after it, so the last epoch
+        of a loop is one that has nothing to do."""
+        if not self._sources.ended(self._end):
+            return False
+        if not self._loops:
+            return True
+        return self._end == self.offset and not (due or self._endless or self._loops.pending)
+
+    def took(self, reports: Sequence[TaskReport]) -> SplitTimes:
+        """What the tasks of the planned epoch say about time; the clocks as they are now, by uid."""
+        self._wake_at = min((r.wake_at for r in reports if r.wake_at is not None), default=None)
+        self._sources.clocks.took(
+            split
+            for report in reports
+            for split in report.splits
+            if str(split.source) in self._uids
+        )
+        return self._sources.clocks.times()
+
+    def nothing(self, *, ended: bool = False) -> list[SubtaskRanges]:
+        """An epoch that reads nothing but reaches every source; `ended` tells all operators that it was the last."""
+        self._end = self.offset
+        self._started = self._clock()
+        self._counts = False
+        self._unread = self._loops.pending
+        return [*self._sources.empty_ranges(ended=ended), *self._loops.nothing(ended=ended)]
+
+    def done(self, feedback: Feedback | None = None) -> None:
+        """The epoch that was planned last is complete; the next one reads what it feeds back."""
+        assert self._started is not None
+        self._ended_at = self._clock()
+        if self._counts:
+            self._sources.epoch_took(self._ended_at - self._started)
+        self._sources.commit(self._end)
+        self._loops.take(feedback or {})
+        self.offset = self._end
+
+    def gave_up(self) -> None:
+        """The planned epoch took too long: the next one reads less."""
+        if self._counts and self._started is not None:
+            self._sources.epoch_took(self._clock() - self._started)
+
+    def close(self) -> None:
+        """Let go of files, sockets and threads."""
+        self._sources.close()

@@ -1,0 +1,203 @@
+"""What another process asks of a running job: a savepoint, to stop with one, to be cancelled.
+
+A request is a small file in the job's folder, `control/<id>.json`, answered by another, `control/<id>.done.json`, so
+that the command line needs nothing but the job's storage to reach a job. **A request reaches the driver it was meant
+for, or nobody:** it names the lease it was meant for, and a driver leaves all others alone. The file stays until the
+driver begins with it. Whoever removes it first has decided: the driver, that it is done, or the one who asked, that it
+is not.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from millstream.checkpoint.lease import LeaseRecord, LeaseWatch
+from millstream.errors import JobError
+from millstream.storage.storage import Storage
+
+__all__ = [
+    "CONTROL",
+    "ControlAnswer",
+    "ControlRequest",
+    "answer_name",
+    "ask_driver",
+    "read_requests",
+]
+
+CONTROL = "control"
+ANSWERED = ".done.json"
+
+_POLL = 0.1
+# A driver looks several times a second; who has waited so long is told why.
+_SAY_AFTER = 3.0
+# How long a job that is to end may take from its answer to its end.
+_END = 120.0
+
+
+class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to the driver whose lease has this `owner`. It is void once it is older than `valid_for` seconds: the
+    one who asked has been killed, or it would have taken it back."""
+
+    action: str
+    owner: str
+    asked_at: float
+    valid_for: float
+    path: str | None = None
+    drain: bool = False
+
+    def age(self, now: float) -> float:
+        """Seconds since it was asked."""
+        return now - self.asked_at
+
+
+class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to it."""
+
+    path: str | None = None
+    error: str | None = None
+    at: float = 0.0
+
+
+def answer_name(request: str) -> str:
+    """Where the answer to a request is put."""
+    return f"{request.removesuffix('.json')}{ANSWERED}"
+
+
+def read_requests(storage: Storage) -> list[tuple[str, ControlRequest]]:
+    """All requests that nobody has begun with, with their files' names, oldest first."""
+    found = []
+    for name in storage.list(CONTROL):
+        path = f"{CONTROL}/{name}"
+        if name.endswith(ANSWERED) or not name.endswith(".json"):
+            continue
+        try:
+            request = msgspec.json.decode(storage.read(path), type=ControlRequest)
+        except FileNotFoundError:
+            continue
+        except msgspec.DecodeError:
+            # Files appear whole, so this is none of ours, or of another version: nobody will ever serve it.
+            storage.delete(path)
+            continue
+        found.append((path, request))
+    return sorted(found, key=lambda one: (one[1].asked_at, one[0]))
+
+
+def ask_driver(
+    storage: Storage,
+    lease: LeaseRecord | None,
+    job_name: str,
+    action: str,
+    *,
+    path: str | None = None,
+    drain: bool = False,
+    timeout: float = 600.0,
+    say: Callable[[str], None] = lambda text: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str | None:
+    """Ask the driver that holds `lease` for something and wait for its answer; for "stop" and "cancel", until the job
+    has ended. If it cannot hear, does not answer in time, or this is interrupted, the request is taken back."""
+    if lease is None:
+        raise JobError(f"the job '{job_name}' is not running", hint="start it with millstream run")
+    watch = LeaseWatch(storage, lease, clock)
+    trouble = watch.trouble()
+    if trouble is not None:
+        raise _nobody_hears(job_name, trouble)
+    request = f"{CONTROL}/{uuid.uuid4().hex}.json"
+    what = ControlRequest(
+        action=action,
+        owner=lease.owner,
+        asked_at=time.time(),
+        valid_for=timeout,
+        path=path,
+        drain=drain,
+    )
+    storage.write(request, msgspec.json.encode(what))
+    try:
+        answer = _wait_for_answer(storage, watch, request, job_name, timeout, say, clock, sleep)
+    except BaseException as error:
+        # Also Ctrl-C.
+        _take_back(storage, request, error, say)
+        raise
+    if answer.error is not None:
+        msg = f"the job '{job_name}' has not done what it was asked for ({action})"
+        raise JobError(msg, its_driver_says=answer.error)
+    if action != "savepoint":
+        _wait_for_end(watch, job_name, say, clock, sleep)
+    return answer.path
+
+
+def _wait_for_answer(
+    storage: Storage,
+    watch: LeaseWatch,
+    request: str,
+    job_name: str,
+    timeout: float,
+    say: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> ControlAnswer:
+    began = clock()
+    told = False
+    while True:
+        # First this: an answer that came before the trouble counts.
+        trouble = watch.trouble()
+        try:
+            answer = storage.read(answer_name(request))
+        except FileNotFoundError:
+            pass
+        else:
+            storage.delete(answer_name(request))
+            return msgspec.json.decode(answer, type=ControlAnswer)
+        if trouble is not None:
+            raise _nobody_hears(job_name, trouble)
+        waited = clock() - began
+        if waited >= timeout:
+            raise JobError(
+                f"the driver of the job '{job_name}' runs, but has not answered in {timeout:g} s",
+                hint="it answers between two epochs: wait longer with --timeout, or see what keeps it busy",
+            )
+        if waited >= _SAY_AFTER and not told:
+            told = True
+            say(
+                f"waiting for the driver of '{job_name}', which answers between two epochs; "
+                "Ctrl-C takes the request back"
+            )
+        sleep(_POLL)
+
+
+def _wait_for_end(
+    watch: LeaseWatch,
+    job_name: str,
+    say: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """The request is answered; the job ends when its driver has let go of the folder, and may be started again then."""
+    began = clock()
+    while watch.trouble() is None:
+        if clock() - began >= _END:
+            say(f"the driver of '{job_name}' still cleans up")
+            return
+        sleep(_POLL)
+
+
+def _take_back(
+    storage: Storage, request: str, error: BaseException, say: Callable[[str], None]
+) -> None:
+    if storage.take(request):
+        say("the request has been taken back")
+    elif not isinstance(error, JobError):
+        say("the driver had already begun with the request, and may carry it out")
+    storage.delete(answer_name(request))
+
+
+def _nobody_hears(job_name: str, why: str) -> JobError:
+    return JobError(
+        f"the job '{job_name}' cannot be asked: {why}",
+        hint="its last checkpoint stands; millstream list shows it, and millstream run goes on from it",
+    )

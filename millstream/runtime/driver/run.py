@@ -1,0 +1,252 @@
+"""A job that is running: its status, its end, its cancellation. What carries it out is a subclass."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from millstream.checkpoint.statefile import StateFile
+from millstream.common.completable_future import CompletableFuture
+from millstream.common.job_status import JobStatus
+from millstream.errors import JobCancelled, JobError, told
+from millstream.redaction import get_logger
+from millstream.runtime.driver.epochs import EpochDriver
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.job_folder import JobFolder
+from millstream.runtime.driver.metrics import JobMetrics
+from millstream.runtime.driver.restart import Restarts
+from millstream.runtime.task.spec import JobSpec
+
+__all__ = ["JobRun"]
+
+_log = get_logger("millstream.job")
+
+_INTERRUPT_EVERY = 0.2
+
+
+class JobRun(ABC):
+    """Runs a job in a thread of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.status = JobStatus.CREATED
+        self.error: BaseException | None = None
+        self.metrics: JobMetrics | None = None
+        self.seconds = 0.0
+        # While the status is RESTARTING: what the last attempt failed with, and when the next one begins.
+        self.failure: BaseException | None = None
+        self.restart_at = 0.0
+        self._cancelled = threading.Event()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._on_done: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._driver: EpochDriver | None = None
+
+    def start(self) -> None:
+        """Begin, and return once the job is known to be running or to have failed."""
+        self._thread = threading.Thread(
+            target=self._main, name=f"millstream-{self.job.id[:8]}", daemon=True
+        )
+        self._thread.start()
+
+    def on_done(self, call: Callable[[], None]) -> None:
+        """Have something called when the job has ended in any way; at once if it has."""
+        with self._lock:
+            if not self._done.is_set():
+                self._on_done.append(call)
+                return
+        call()
+
+    def _main(self) -> None:
+        started = time.monotonic()
+        self.status = JobStatus.RUNNING
+        try:
+            self._run()
+            self.status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FINISHED
+        except BaseException as error:
+            if self._cancelled.is_set():
+                self.status = JobStatus.CANCELED
+            else:
+                self.error = error if isinstance(error, Exception) else _exit_of(error)
+                self.status = JobStatus.FAILED
+        finally:
+            self.seconds = time.monotonic() - started
+            with self._lock:
+                self._done.set()
+            for call in self._on_done:
+                call()
+
+    def _run(self) -> None:
+        """Run the job, and run it again after a failure if its restart strategy says so."""
+        temporary = None if self.job.settings.checkpoint_dir else self._temporary_folder()
+        folder = JobFolder(self.job, temporary)
+        folder.open()
+        try:
+            self.job = folder.adopt()
+            driver = EpochDriver(self.job, folder, self._cancelled, self._fold)
+        except BaseException:
+            folder.close(finished=False, cancelled=False)
+            raise
+        self._driver = driver
+        driver.interrupt = self._interrupt
+        driver.savepoints.on_cancel = self._cancel_soon
+        driver.savepoints.watch()
+        self.metrics = driver.metrics
+        finished = False
+        try:
+            self._attempts(driver)
+            finished = not self._cancelled.is_set()
+        finally:
+            try:
+                self._release()
+                driver.close(finished=finished, cancelled=self._cancelled.is_set())
+            except Exception:
+                if finished:
+                    raise
+                # A job fails with what failed first, not with what fails while it is closed after that.
+                _log.warning("closing a failed job failed too", exc_info=True)
+            finally:
+                if temporary is not None:
+                    shutil.rmtree(temporary, ignore_errors=True)
+
+    def _attempts(self, driver: EpochDriver) -> None:
+        settings = self.job.settings
+        restarts = Restarts(
+            settings.restart,
+            checkpointing=settings.checkpoint_interval is not None,
+            tolerable=settings.tolerable_failures,
+        )
+        while True:
+            try:
+                spec = driver.begin()
+                self.status = JobStatus.RUNNING
+                if not driver.ended:
+                    self._attempt(spec, driver)
+                return
+            except BaseException as failure:
+                error = self._translate(failure)
+                if self._cancelled.is_set():
+                    raise error from _cause(error, failure)
+                epoch = driver.metrics.epoch
+                pause = 0.0 if driver.may_fall_back(error) else restarts.pause(error, epoch)
+                if pause is None:
+                    raise error from _cause(error, failure)
+                driver.metrics.restarts += 1
+                self.restart_at = time.monotonic() + pause
+                self.failure = error
+                self.status = JobStatus.RESTARTING
+                _log.warning("the job failed and starts again in %.1f s: %s", pause, error)
+                if self._cancelled.wait(min(pause, threading.TIMEOUT_MAX)):
+                    return
+
+    @abstractmethod
+    def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
+        """Run epochs until the job has ended, is to be stopped, or fails."""
+
+    def _translate(self, error: BaseException) -> BaseException:
+        """What the engine raised, as an error of ours."""
+        return error
+
+    def _temporary_folder(self) -> str:
+        return tempfile.mkdtemp(prefix="millstream-state-")
+
+    @abstractmethod
+    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
+        """Fold a chain of state files, some time; tell the driver."""
+
+    def _release(self) -> None:
+        """The job is over: let go of what the attempts have used."""
+
+    def savepoint(
+        self, path: str | None, *, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint, and to stop with it."""
+        while self._driver is None and not self._done.wait(0.01):
+            pass
+        if self._driver is None or self._done.is_set():
+            raise JobError(f"the job '{self.job.settings.name}' is not running", job_id=self.job.id)
+        taken = self._driver.savepoints.ask(path, stop=stop, drain=drain)
+        return self._once_stopped(taken) if stop else taken
+
+    def _once_stopped(self, taken: CompletableFuture[str]) -> CompletableFuture[str]:
+        """The path of a savepoint, once the job has stopped with it."""
+        stopped: CompletableFuture[str] = CompletableFuture()
+
+        def ended() -> None:
+            if self.error is None:
+                stopped.set_result(taken.result())
+                return
+            failure = JobError(
+                f"the savepoint is complete, but the job '{self.job.settings.name}' failed while it stopped",
+                savepoint=taken.result(),
+                cause=str(self.error),
+            )
+            failure.__cause__ = self.error
+            stopped.set_exception(failure)
+
+        def answered(done: CompletableFuture[str]) -> None:
+            failure = done.exception()
+            if failure is not None:
+                stopped.set_exception(failure)
+            else:
+                self.on_done(ended)
+
+        taken.add_done_callback(answered)
+        return stopped
+
+    def _interrupt(self) -> None:
+        """Make `_run` return soon. Called until it does; may find nothing to interrupt, or an engine that is gone."""
+
+    @property
+    def done(self) -> bool:
+        """True once the job has ended."""
+        return self._done.is_set()
+
+    def cancel(self) -> None:
+        """Stop the job and wait until nothing of it runs any more."""
+        self._cancelled.set()
+        # More than once: what is to be interrupted may only just be about to start.
+        while not self._done.is_set():
+            self._interrupt()
+            self._done.wait(_INTERRUPT_EVERY)
+
+    def _cancel_soon(self) -> None:
+        """As `cancel`, for whoever cannot wait."""
+        self._cancelled.set()
+        threading.Thread(target=self.cancel, name="millstream-cancel", daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; True if it has come. Short waits, so that Ctrl-C is heard."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._done.wait(0.1):
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def result(self) -> float:
+        """The seconds the job took; raises what it failed with."""
+        self.wait()
+        if self.status is JobStatus.CANCELED:
+            msg = f"the job '{self.job.settings.name}' was cancelled"
+            raise JobCancelled(msg, job_id=self.job.id)
+        if self.error is not None:
+            raise self.error
+        return self.seconds
+
+
+def _cause(error: BaseException, failure: BaseException) -> BaseException | None:
+    """What an error came from: what the engine raised, or, if that is the error itself, its own cause."""
+    return error.__cause__ if error is failure else failure
+
+
+def _exit_of(error: BaseException) -> JobError:
+    """A function of the job called `exit`: that is the job's failure, not the client's end."""
+    msg = f"the job was ended by {told(error)}"
+    failure = JobError(msg, hint="raise an exception instead of calling exit() in a function")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,304 @@
+"""Savepoints asked of a running job, from another thread or another process (`millstream.runtime.driver.requests`).
+
+A thread of the driver looks for requests of other processes from the time the job has its lease until it gives it
+back, so that a job that starts, waits for its restart or is busy with an epoch hears too. Savepoints are written
+between epochs. One that is to be drained is written only after the epoch that has ended all input (rule 69), however
+the two fall together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from millstream.checkpoint.events import Event, Offsets, Pinned, Unpinned
+from millstream.checkpoint.manifest import Feedback, Manifest
+from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
+from millstream.common.completable_future import CompletableFuture
+from millstream.errors import InvalidArgument, JobError, MillstreamError, told
+from millstream.redaction import get_logger
+from millstream.runtime.base.failpoints import reached
+from millstream.runtime.driver.job_folder import INTENT, JobFolder
+from millstream.runtime.driver.requests import (
+    ANSWERED,
+    CONTROL,
+    ControlAnswer,
+    ControlRequest,
+    answer_name,
+    read_requests,
+)
+from millstream.storage.seal import signed, verified
+from millstream.storage.storage import Storage
+
+__all__ = ["Intent", "SavepointRequests"]
+
+_log = get_logger("millstream.job")
+
+_POLL = 0.25
+# Answers that nobody has come for in so many seconds are removed.
+_LITTER = 3600.0
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an epoch is going to read, and what it leaves of what was fed back."""
+
+    epoch: int
+    offsets: Offsets
+    unread: Feedback = {}
+
+
+class _Request:
+    """`ticket` is the file of a request from another process; who asked may take it back until it is begun."""
+
+    def __init__(self, path: str | None, *, stop: bool, drain: bool, ticket: str | None) -> None:
+        self.path = path
+        self.stop = stop
+        self.drain = drain
+        self.ticket = ticket
+        self.future: CompletableFuture[str] = CompletableFuture()
+
+    def begin(self, storage: Storage) -> bool:
+        """True if it is to be carried out; from here on it cannot be taken back."""
+        ticket, self.ticket = self.ticket, None
+        try:
+            return ticket is None or storage.take(ticket)
+        except Exception as error:  # of any class a remote file system's driver has
+            msg = f"the job cannot tell whether the request still stands: {error}"
+            self.future.set_exception(JobError(msg))
+            return False
+
+
+class SavepointRequests:
+    """The requests of one job; served by its driver between epochs."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._pending: list[_Request] = []
+        self._lock = threading.Lock()
+        self._copying: list[threading.Thread] = []
+        self._noted: set[str] = set()
+        self._closed = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self.on_cancel: Callable[[], None] = lambda: None
+
+    def ask(
+        self,
+        path: str | None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
+        ticket: str | None = None,
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint; the future gives its path."""
+        default = self._folder.default_savepoints
+        if path is None and default is None:
+            msg = "there is no folder for the savepoint"
+            raise InvalidArgument(
+                msg, hint="give one, or set execution.checkpointing.savepoint-dir"
+            )
+        request = _Request(path or default, stop=stop, drain=drain, ticket=ticket)
+        with self._lock:
+            if self._closed.is_set():
+                raise _too_late()
+            self._pending.append(request)
+        return request.future
+
+    @property
+    def waiting(self) -> bool:
+        """True if somebody has asked."""
+        return bool(self._pending)
+
+    def begin_drain(self) -> bool:
+        """True if the job is to be stopped after its input has been ended, which is now begun."""
+        storage = self._folder.storage
+        with self._lock:
+            gone = [one for one in self._pending if one.drain and not one.begin(storage)]
+            self._pending = [one for one in self._pending if one not in gone]
+            return any(one.drain for one in self._pending)
+
+    def serve(self, manifest: Manifest, tell: Callable[[Event], None], *, drained: bool) -> bool:
+        """Write what was asked for from a complete checkpoint; True if the job is to stop now. While a savepoint is
+        copied the job goes on, and the files it needs stay, of which the coordinator is told. From a checkpoint at
+        which all input has been ended only those are written that were asked with drain, from all others only the
+        others."""
+        pending = self._due(drained)
+        stop = False
+        for request in pending:
+            if not request.begin(self._folder.storage):
+                continue
+            files = frozenset(manifest.files())
+            tell(Pinned(files))
+            thread = threading.Thread(
+                target=self._write,
+                args=(request, manifest, lambda files=files: tell(Unpinned(files))),
+                name="millstream-savepoint",
+                daemon=True,
+            )
+            thread.start()
+            self._copying.append(thread)
+            if request.stop:
+                thread.join()
+                # A job whose savepoint failed goes on.
+                stop = stop or request.future.exception() is None
+        return stop
+
+    def _due(self, drained: bool) -> list[_Request]:
+        """Take out what can be served now. Who asks to stop waits for those who asked before to stop with drain."""
+        due: list[_Request] = []
+        later: list[_Request] = []
+        with self._lock:
+            for request in self._pending:
+                waits = request.stop and any(one.drain for one in later)
+                now = request.drain if drained else not request.drain and not waits
+                (due if now else later).append(request)
+            self._pending = later
+        return due
+
+    def _write(self, request: _Request, manifest: Manifest, unpin: Callable[[], None]) -> None:
+        try:
+            reached("savepoint")
+            assert request.path is not None
+            path = savepoint_path(request.path, manifest.job_id)
+            where = write_savepoint(path, self._folder.storage, manifest, self._folder.timeout)
+            _log.info("Savepoint completed. Path: %s", where)
+            request.future.set_result(where)
+        except BaseException as error:
+            _log.warning("the savepoint failed: %s", error)
+            failure = (
+                error
+                if isinstance(error, MillstreamError)
+                else JobError(f"the savepoint failed: {told(error)}", folder=request.path)
+            )
+            request.future.set_exception(failure)
+        finally:
+            unpin()
+
+    def close(self) -> None:
+        """The job is over: nobody will be served any more."""
+        for thread in self._copying:
+            thread.join()
+        with self._lock:
+            self._closed.set()
+            pending, self._pending = self._pending, []
+        if self._watcher is not None:
+            self._watcher.join()
+        for request in pending:
+            if request.begin(self._folder.storage):
+                request.future.set_exception(_too_late())
+
+    # -- from other processes --------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Look for requests of other processes from now on, until `close`."""
+        if self._folder.lease is not None:
+            self._watcher = threading.Thread(
+                target=self._watch, name="millstream-control", daemon=True
+            )
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        trouble = False
+        swept = False
+        while not self._closed.is_set():
+            try:
+                if not swept:
+                    self._sweep()
+                    swept = True
+                self._look()
+                trouble = False
+            except Exception as error:  # of any class a remote file system's driver has
+                if not trouble:
+                    _log.warning("requests to the job cannot be read at the moment: %s", error)
+                trouble = True
+            self._closed.wait(_POLL)
+
+    def _look(self) -> None:
+        """See whether another process asks for something."""
+        lease = self._folder.lease
+        assert lease is not None
+        for ticket, asked in read_requests(self._folder.storage):
+            if asked.owner == lease.record.owner and ticket not in self._noted:
+                self._take(ticket, asked)
+                self._noted.add(ticket)
+
+    def _sweep(self) -> None:
+        """Remove what those who were killed while they asked have left behind. Not at once: a driver that was paused
+        may come back as the wrong one, and must not remove what is meant for another."""
+        storage, now = self._folder.storage, time.time()
+        for ticket, asked in read_requests(storage):
+            if asked.age(now) > asked.valid_for + _LITTER:
+                storage.delete(ticket)
+        for name in storage.list(CONTROL):
+            if name.endswith(ANSWERED):
+                with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+                    path = f"{CONTROL}/{name}"
+                    answer = msgspec.json.decode(storage.read(path), type=ControlAnswer)
+                    if now - answer.at > _LITTER:
+                        storage.delete(path)
+
+    def _take(self, ticket: str, asked: ControlRequest) -> None:
+        storage = self._folder.storage
+
+        def reply(**what: Any) -> None:
+            answer = ControlAnswer(at=time.time(), **what)
+            try:
+                storage.write(answer_name(ticket), msgspec.json.encode(answer))
+            except Exception as error:  # of any class a remote file system's driver has
+                _log.warning("a request could not be answered: %s", error)
+
+        age = asked.age(time.time())
+        if age > asked.valid_for:
+            if storage.take(ticket):
+                reply(
+                    error=f"the request came {age:.0f} s after it was made, and was not carried out"
+                )
+            return
+        if asked.action == "cancel":
+            if storage.take(ticket):
+                reply()
+                self.on_cancel()
+            return
+        try:
+            future = self.ask(
+                asked.path, stop=asked.action == "stop", drain=asked.drain, ticket=ticket
+            )
+        except MillstreamError as error:
+            if storage.take(ticket):
+                reply(error=str(error))
+            return
+
+        def answered(done: CompletableFuture[str]) -> None:
+            failure = done.exception()
+            if failure is None:
+                reply(path=done.result())
+            else:
+                reply(error=str(failure))
+
+        future.add_done_callback(answered)
+
+    # -- at-most-once ------------------------------------------------------------------------------------------
+
+    def write_intent(self, epoch: int, offsets: Offsets, unread: Feedback) -> None:
+        """The ranges up to here are about to be read."""
+        intent = Intent(epoch=epoch, offsets=offsets, unread=unread)
+        storage = self._folder.storage
+        storage.write(INTENT, signed(storage.seal, INTENT, msgspec.json.encode(intent)))
+
+    def read_intent(self, since: int) -> Intent | None:
+        """What was about to be read when the driver was lost, if that was not before checkpoint `since`."""
+        storage = self._folder.storage
+        try:
+            data = storage.read(INTENT)
+        except FileNotFoundError:
+            return None
+        intent = msgspec.json.decode(verified(storage.seal, INTENT, data), type=Intent)
+        return intent if intent.epoch >= since else None
+
+
+def _too_late() -> JobError:
+    return JobError("the job ended before the savepoint was taken")

@@ -1,0 +1,1 @@
+"""The `lmdb` backend: state on the worker's disk, in environments that several stores share."""

@@ -1,0 +1,723 @@
+"""One task of one level: what runs inside a Spark task, and inside the in-process runner.
+
+```
+open      load the plan, compile the chains (once per process), bring state to the version before the epoch
+run       level 0: read the ranges of splits      deeper: buffers in order, each to the chain it is for
+finish    flush all lists, close the sinks' writers, write state changes
+report    one row to the driver that says all of it
+```
+
+Opened chains are kept in the process and used again in the next epoch. A task that fails leaves its slot behind
+and the next attempt builds a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, repeat
+from operator import length_hint
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from millstream.api.sink import WriterContext
+from millstream.api.source import SourceReader, Timestamped, Watermark
+from millstream.checkpoint.manifest import Manifest, read_manifest
+from millstream.checkpoint.statefile import StateFile
+from millstream.errors import CheckpointFailed
+from millstream.graph.level_plan import Edge
+from millstream.graph.operators import SourceOp
+from millstream.graph.partitioning import Strategy
+from millstream.runtime.base import clock
+from millstream.runtime.base.clock import NO_TIME
+from millstream.runtime.base.contracts import CountsLate
+from millstream.runtime.base.failpoints import reached
+from millstream.runtime.codegen.builder import ChainBuilder
+from millstream.runtime.operators import lines as compilers
+from millstream.runtime.operators.feedback import FeedbackReader
+from millstream.runtime.state.copying import own
+from millstream.runtime.state.store import StateStore
+from millstream.runtime.task.chain import Chain
+from millstream.runtime.task.chain_time import OF_THE_JOB
+from millstream.runtime.task.dependencies import prepared
+from millstream.runtime.task.failure import explain, explain_call, explain_decoding, explain_source
+from millstream.runtime.task.spec import JobSpec, VertexSpec, store_name
+from millstream.runtime.task.state_access import (
+    InitializationContext,
+    SnapshotContext,
+    adopt_windows,
+    check_claimed,
+    check_keys,
+    table_maker,
+)
+from millstream.runtime.wire.codec import END_OF_INPUT, decode
+from millstream.runtime.wire.input import ordered
+from millstream.runtime.wire.key_objects import note_program
+from millstream.runtime.wire.output import EdgeWriter
+from millstream.runtime.wire.ranges import SplitRange, SubtaskRanges
+from millstream.runtime.wire.reports import SplitProgress, TaskReport
+from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, RowBatch
+from millstream.storage.storage import Storage
+
+__all__ = ["LevelTask", "close_run", "slot_for"]
+
+# Records handed to a chain at a time; lists are checked for being full in between.
+CHUNK = 1024
+
+
+class _Slot:
+    """The opened chains of one level's subtask in this process."""
+
+    def __init__(self, job: JobSpec, subtask: int) -> None:
+        self.job = job
+        self.subtask = subtask
+        self.rows = RowBatch()
+        self.used = 0.0
+        self.storage: Storage = job.storage()
+        self.chains: dict[int, Chain] = {}
+        self.readers: dict[int, SourceReader] = {}
+        # By vertex, how far its inputs and generators have come.
+        self.times: dict[int, Any] = {}
+        # By vertex, the states that its functions asked for in open().
+        self.eager: dict[int, dict[str, set[str]]] = {}
+
+    def chain(self, vertex: VertexSpec) -> Chain:
+        """The chain of a vertex, compiled and opened on first use."""
+        if vertex.id not in self.chains:
+            self.chains[vertex.id] = self._open(vertex)
+        return self.chains[vertex.id]
+
+    def _open(self, vertex: VertexSpec) -> Chain:
+        job, subtask = self.job, self.subtask
+        own, edges = vertex.load()
+
+        def make_writer(edge_id: int, operator: str, edge: Edge | None) -> EdgeWriter:
+            by_group = (
+                job.batch and edge is not None and edge.partitioning.strategy is Strategy.HASH
+            )
+            targets = (subtask,) if edge is None else edge.targets_of(subtask)
+            if edge is not None and by_group:
+                targets = edge.targets_of_groups()
+            return EdgeWriter(
+                edge_id,
+                operator,
+                targets,
+                self.rows,
+                broadcast=edge is not None and edge.partitioning.strategy is Strategy.BROADCAST,
+                stamped=edge is not None and edge.stamped,
+                by_group=by_group,
+                waits=edge is not None and edge.waits,
+                max_bytes=job.buffer_bytes,
+                max_records=min(1024, job.buffer_records) if by_group else job.buffer_records,
+                # Spark hands a level's rows on when the level is done: flushing early gains nothing and
+                # would make the order of buffers depend on the clock.
+                timeout_ms=-1,
+            )
+
+        store = StateStore(
+            self.storage,
+            store_name(own, subtask),
+            operators=[node.uid for node in own.nodes],
+            make_table=table_maker(job, store_name(own, subtask)),
+        )
+        builder = ChainBuilder(
+            own,
+            edges,
+            subtask,
+            store,
+            make_writer,
+            job.job_parameters,
+            compilers,
+            cached_files=dict(prepared(job.dependencies).cached),
+            stamped=vertex.stamped,
+            ask_generators=job.ask_generators,
+            share_panes=job.share_panes,
+            batch=job.batch,
+            object_reuse=job.object_reuse,
+            carried=vertex.carried,
+        )
+        chain = Chain(builder, vertex.inputs, vertex.watermarks)
+        if vertex.watermarks:
+            self.times[vertex.id] = store.operator_state.get(f"{own.head.uid}/#time", "union")
+        if job.print_code:
+            print(chain.module.source, flush=True)  # noqa: T201 - asked for by an option
+        return chain
+
+    def reopen(self, vertex: VertexSpec) -> Chain:
+        """A chain in the place of one whose functions are not up to date."""
+        chain = self.chains.pop(vertex.id)
+        chain.store.close()
+        if chain.opened:
+            _close_functions(chain)
+        return self.chain(vertex)
+
+    def reader(self, chain: Chain) -> SourceReader:
+        """The reader of a source's chain."""
+        vertex = chain.vertex
+        if vertex.id not in self.readers:
+            assert isinstance(vertex.head.operator, SourceOp)
+            reader = vertex.head.operator.source.create_reader()
+            if isinstance(reader, FeedbackReader):
+                reader.storage, reader.stamped = self.storage, chain.stamped
+            reader.open()
+            self.readers[vertex.id] = reader
+        return self.readers[vertex.id]
+
+    def close(self) -> None:
+        """Close the user's functions."""
+        for chain in self.chains.values():
+            chain.store.close()
+        for chain in self.chains.values():
+            if chain.opened:
+                _close_functions(chain)
+        for reader in self.readers.values():
+            reader.close()
+
+
+def _close_functions(chain: Chain) -> None:
+    chain.leave_keys()
+    for node, function in chain.functions:
+        try:
+            function.close()
+        except Exception as error:
+            raise explain_call(error, node, "close()") from error
+
+
+# Slots of this process by run, level, source (at level 0, where each runs in tasks of its own) and subtask,
+# for a worker serves every job of its executor.
+_slots: dict[tuple[str, int, int, int], _Slot] = {}
+_IDLE_SECONDS = 600.0
+
+
+def slot_for(job: JobSpec, level: int, source: int, subtask: int) -> _Slot:
+    """This process's slot. Those of other runs that have not been used for long are closed."""
+    key = (job.run_id, level, source, subtask)
+    now = time.monotonic()
+    if key not in _slots:
+        idle = {k[0] for k, slot in _slots.items() if now - slot.used > _IDLE_SECONDS}
+        for run in idle - {k[0] for k, slot in _slots.items() if now - slot.used <= _IDLE_SECONDS}:
+            close_run(run)
+        _slots[key] = _Slot(job, subtask)
+    _slots[key].used = now
+    return _slots[key]
+
+
+def close_run(run_id: str) -> None:
+    """Close all slots of a run."""
+    for key in [key for key in _slots if key[0] == run_id]:
+        _slots.pop(key).close()
+
+
+class LevelTask:
+    """An attempt to run one level's subtask for one epoch; of level 0, for one source."""
+
+    def __init__(
+        self, job: JobSpec, level: int, subtask: int, epoch: int, *, source: int = -1
+    ) -> None:
+        self.job = job
+        self.level = level
+        self.subtask = subtask
+        self.epoch = epoch
+        self.attempt = uuid.uuid4().hex[:16]
+        self._key = (job.run_id, level, source, subtask)
+        note_program(job.run_id, job.classes)
+        self._slot = slot_for(job, level, source, subtask)
+        self._rows = self._slot.rows
+        self._started = time.perf_counter()
+        self._chains: dict[int, Chain] = {}
+        self._records_in: dict[int, int] = {}
+        self._bytes_in: dict[int, int] = {}
+        self._committables: dict[str, list[bytes]] = {}
+        self._manifest: Manifest | None = None
+        self._ended = False
+
+    # -- level 0 ----------------------------------------------------------------------------------------
+
+    def run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of a split-based source."""
+        return self._guarded(lambda: self._run_source(work))
+
+    def _run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
+        chain = self._begin(self._vertex(work.node))
+        progress: list[SplitProgress] = []
+        for part in work.ranges:
+            for writer in chain.writers.values():
+                writer.start(part.channel)
+            split = part.progress
+            with self._explaining(chain):
+                chain.time.begin_split(
+                    split.times,
+                    new=part.new,
+                    records=split.end > split.start,
+                    quiet_ms=part.quiet_ms,
+                )
+            if split.end > split.start:
+                yield from self._read_split(chain, part)
+            with self._explaining(chain):
+                times = chain.time.end_split(finished=split.finished, over=work.over)
+            progress.append(msgspec.structs.replace(split, times=times))
+        if work.over and not any(split.finished for split in progress):
+            for writer in chain.writers.values():
+                writer.start(-2 - self.subtask)
+            chain.time.source_over()
+        self._ended = work.ended
+        yield from self._finish(progress)
+
+    def _read_split(self, chain: Chain, part: SplitRange) -> Iterator[pa.RecordBatch]:
+        split, start, end = part.progress.split, part.progress.start, part.progress.end
+        position = f"split '{split}', positions {start} to {end}, record {{index}} of these"
+        source: Iterator[Any] | None = None
+        done = 0
+        while True:
+            # Extended in place: if reading fails, the list says how far it came.
+            chunk: list[Any] = []
+            try:
+                if source is None:
+                    reader = self._slot.reader(chain)
+                    source = iter(
+                        reader.read(split, start, end) if part.records is None else part.records
+                    )
+                    if chain.copies_input:
+                        source = map(own, source)
+                chunk.extend(islice(source, CHUNK))
+            except Exception as error:
+                where = position.replace("{index}", str(done + len(chunk)))
+                raise explain_source(error, chain.vertex.head, where) from error
+            if not chunk:
+                break
+            if chain.stamped:
+                yield from self._process_stamped(chain, chunk, position, done, split, start)
+            else:
+                yield from self._process(chain, 0, chunk, None, position, done, split, start)
+            done += len(chunk)
+        vertex_id = chain.vertex.id
+        self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + done
+
+    def _process_stamped(
+        self, chain: Chain, chunk: list[Any], position: str, done: int, split: str, start: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Records that bring their timestamps, with watermarks between them."""
+        values: list[Any] = []
+        stamps: list[int] = []
+        for place, one in enumerate(chunk):
+            if type(one) is Watermark:
+                first = done + place - len(values)
+                yield from self._process(chain, 0, values, stamps, position, first, split, start)
+                values, stamps = [], []
+                stage = chain.time.head_stage
+                if stage is not None and not stage.makes_watermarks:
+                    with self._explaining(chain):
+                        stage.emit_watermark(one.timestamp)
+            else:
+                stamped = one if type(one) is Timestamped else Timestamped(one, NO_TIME)
+                values.append(stamped.value)
+                stamps.append(stamped.timestamp)
+        first = done + len(chunk) - len(values)
+        yield from self._process(chain, 0, values, stamps, position, first, split, start)
+
+    def run_frame(
+        self, node: int, channel: int, chunks: Iterable[list[Any]], *, ended: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a Spark frame, already turned into records."""
+        return self._guarded(lambda: self._run_frame(node, channel, chunks, ended))
+
+    def _run_frame(
+        self, node: int, channel: int, chunks: Iterable[list[Any]], ended: bool
+    ) -> Iterator[pa.RecordBatch]:
+        chain = self._begin(self._vertex(node))
+        for writer in chain.writers.values():
+            writer.start(channel)
+        position = f"partition {channel}, record {{index}} of this epoch"
+        done = 0
+        chain.time.begin_split({}, new=False, records=True, quiet_ms=0)
+        for chunk in chunks:
+            yield from self._process(chain, 0, chunk, None, position, done, f"partition {channel}")
+            done += len(chunk)
+        with self._explaining(chain):
+            chain.time.end_split(finished=False, over=False)
+        self._records_in[node] = done
+        self._ended = ended
+        yield from self._finish([])
+
+    # -- deeper levels ----------------------------------------------------------------------------------
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Receive buffers; run those of this level, pass the others on."""
+        return self._guarded(lambda: self._run(batches))
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for vertex in self.job.levels[self.level].vertices:
+            if self.subtask < vertex.parallelism:
+                chain = self._begin(vertex)
+                for writer in chain.writers.values():
+                    writer.start(self.subtask)
+                yield from self._tick(chain)
+        targets = self.job.targets
+        begun = False
+        for row in ordered(batches, self.job.sort_memory):
+            if row.sequence >= 0 and not begun:
+                begun = True
+                self._begin_time()
+            edge = targets.get(row.edge)
+            if edge is None or edge.level != self.level:
+                self._rows.add(
+                    row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload)
+                )
+                if self._rows.size >= BATCH_BYTES:
+                    yield self._rows.take()
+                continue
+            vertex_id = edge.vertex
+            chain = self._chains[vertex_id]
+            try:
+                buffer = decode(row.payload)
+            except Exception as error:
+                raise explain_decoding(error, chain.vertex.head) from error
+            size = len(memoryview(row.payload))
+            self._bytes_in[vertex_id] = self._bytes_in.get(vertex_id, 0) + size
+            self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)
+            position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
+            done = 0
+            stamps = buffer.timestamps
+            if buffer.records:
+                chain.time.heard(row.edge)
+            for mark in (*buffer.marks, None):
+                stop = len(buffer.records) if mark is None else mark.place
+                if stop > done:
+                    part = (
+                        buffer.records
+                        if stop - done == len(buffer.records)
+                        else buffer.records[done:stop]
+                    )
+                    times = (
+                        stamps if stamps is None or part is buffer.records else stamps[done:stop]
+                    )
+                    source = f"channel {row.channel}"
+                    yield from self._process(
+                        chain, edge.input_index, part, times, position, done, source
+                    )
+                    done = stop
+                if mark is None:
+                    continue
+                if mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
+                    self._ended = True
+                with self._explaining(chain):
+                    chain.time.received(row.edge, row.channel, mark.kind, mark.value)
+                yield from self._full_rows(chain)
+        if not begun:
+            self._begin_time()
+        for chain in self._chains.values():
+            with self._explaining(chain):
+                chain.time.frames_done()
+            if not self._ended:
+                yield from self._tick(chain)
+        yield from self._finish([])
+
+    def _begin_time(self) -> None:
+        first = self.epoch == self.job.first_epoch
+        for chain in self._chains.values():
+            with self._explaining(chain):
+                chain.time.begin(first=first)
+
+    def _tick(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+        """Fire the timers of the clock that are due."""
+        with self._explaining(chain):
+            due = chain.time.next_tick()
+            if due is not None and due <= (now := clock.now()):
+                chain.time.tick(now)
+        yield from self._full_rows(chain)
+
+    def _full_rows(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+        for writer in chain.writers.values():
+            writer.flush_full()
+        if self._rows.size >= BATCH_BYTES:
+            yield self._rows.take()
+
+    @contextlib.contextmanager
+    def _explaining(self, chain: Chain) -> Iterator[None]:
+        """Around everything that time sets off: what fails has no record, but an operator."""
+        try:
+            yield
+        except Exception as error:
+            watermark = chain.time.watermark
+            raise explain(error, chain, None, f"at watermark {watermark}") from error
+
+    def _process(
+        self,
+        chain: Chain,
+        input_index: int,
+        records: list[Any],
+        stamps: Sequence[int] | None,
+        position: str,
+        offset: int,
+        source: str,
+        start: int = 0,
+    ) -> Iterator[pa.RecordBatch]:
+        process, periodic = chain.inputs[input_index], chain.time.periodic
+        cursor, first = chain.cursor, start + offset
+        writers = chain.writers.values()
+        for begin in range(0, len(records), CHUNK):
+            chunk = records if len(records) <= CHUNK else records[begin : begin + CHUNK]
+            probe = iter(chunk)
+            cursor.at(source, first + begin, chunk, probe)
+            try:
+                if not chain.stamped:
+                    process(probe)
+                elif stamps is None:
+                    process(zip(probe, repeat(NO_TIME)))
+                else:
+                    process(zip(probe, stamps[begin : begin + CHUNK], strict=True))
+                periodic()
+            except Exception as error:
+                index = offset + begin + len(chunk) - length_hint(probe) - 1
+                raise explain(error, chain, index, position) from error
+            reached("mid batch")
+            for writer in writers:
+                writer.flush_full()
+            if self._rows.size >= BATCH_BYTES:
+                yield self._rows.take()
+
+    # -- begin and end ----------------------------------------------------------------------------------
+
+    def _vertex(self, vertex_id: int) -> VertexSpec:
+        return next(v for v in self.job.levels[self.level].vertices if v.id == vertex_id)
+
+    def _begin(self, vertex: VertexSpec) -> Chain:
+        chain = self._slot.chain(vertex)
+        self._chains[vertex.id] = chain
+        for writer in chain.writers.values():
+            writer.discard()
+        chain = self._open_state(vertex, chain)
+        place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
+        for node_id, hook in chain.sink_hooks.items():
+            context = WriterContext(*place, sink=chain.nodes[node_id].uid)
+            try:
+                hook.begin(context)
+            except Exception as error:
+                raise explain_call(error, chain.nodes[node_id], "opening") from error
+        for start in chain.epoch_hooks.values():
+            start.begin(self.epoch)
+        return chain
+
+    def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
+        """Bring state to the version before the epoch, then open the functions if they are not."""
+        first = not chain.opened
+        if not first and not chain.functions and not chain.store.in_use:
+            # Without function objects nobody can ask for state.
+            return chain
+        manifest = self._version()
+        version = None if manifest is None else manifest.stores.get(chain.store.owner)
+        written = version is not None and bool(version.chain or version.parents)
+        if not first and not chain.store.in_use and not written:
+            # Nobody has asked for state yet, here or in another process.
+            return chain
+        if not first and chain.checkpointed and not chain.store.is_current(version):
+            # What the functions hold is not what the last epoch left: another process ran it.
+            chain = self._chains[vertex.id] = self._slot.reopen(vertex)
+            first = True
+        chain.store.open(version)
+        chain.leave_keys()
+        times = self._slot.times.get(vertex.id)
+        chain.time.load([] if times is None else times.content(), self.subtask)
+        if first:
+            self._open_functions(chain, manifest)
+        return chain
+
+    def _open_functions(self, chain: Chain, manifest: Manifest | None) -> None:
+        restored = manifest is not None
+        for node, function in chain.checkpointed:
+            states = chain.operator_states[node.id]
+            context = InitializationContext(restored, states, chain.contexts[node.id])
+            try:
+                function.initialize_state(context)
+            except Exception as error:
+                raise explain_call(error, node, "initialize_state()") from error
+        for node, rich in chain.functions:
+            try:
+                rich.open(chain.context_of(node, rich))
+            except Exception as error:
+                raise explain_call(error, node, "open()") from error
+        chain.opened = True
+        registered = chain.store.registered
+        self._slot.eager[chain.vertex.id] = {uid: set(of) for uid, of in registered.items()}
+        if manifest is not None and self.epoch == self.job.first_epoch:
+            if self.job.strict:
+                check_claimed(chain, manifest)
+                check_keys(chain)
+            adopt_windows(chain, manifest)
+
+    def _version(self) -> Manifest | None:
+        """The checkpoint before this epoch."""
+        if self._manifest is None and not self.job.untracked:
+            before = self.job.base_epoch if self.epoch == self.job.first_epoch else self.epoch - 1
+            if before is not None:
+                self._manifest = read_manifest(self._slot.storage, before)
+        return self._manifest
+
+    def _finish(self, splits: list[SplitProgress]) -> Iterator[pa.RecordBatch]:
+        stores: dict[str, StateFile | None] = {}
+        registered: dict[str, dict[str, dict[str, Any]]] = {}
+        loads = rebuilds = 0
+        wake: list[int] = []
+        for chain in self._chains.values():
+            with self._explaining(chain):
+                yield from self._finish_time(chain, wake)
+        for chain in self._chains.values():
+            for node_id, hook in chain.sink_hooks.items():
+                reached("before pre-commit")
+                try:
+                    committable = hook.prepare_commit()
+                except Exception as error:
+                    raise explain_call(
+                        error, chain.nodes[node_id], "finishing the epoch"
+                    ) from error
+                reached("after pre-commit")
+                if committable is not None:
+                    uid = chain.nodes[node_id].uid
+                    self._committables.setdefault(uid, []).append(committable)
+            for writer in chain.writers.values():
+                writer.flush_all()
+            self._save_state(chain, stores, registered)
+            loads += chain.store.loads
+            rebuilds += chain.store.rebuilds - chain.rebuilds_reported
+            chain.rebuilds_reported = chain.store.rebuilds
+        writers = [w for chain in self._chains.values() for w in chain.writers.values()]
+        report = TaskReport(
+            epoch=self.epoch,
+            level=self.level,
+            subtask=self.subtask,
+            attempt=self.attempt,
+            seconds=time.perf_counter() - self._started,
+            records_in=self._records_in,
+            bytes_in=self._bytes_in,
+            records_out={w.edge: w.records_out for w in writers},
+            bytes_out={w.edge: w.bytes_out for w in writers},
+            splits=splits,
+            input_ended=self._ended,
+            bad_records={
+                chain.nodes[node_id].uid: bad.report()
+                for chain in self._chains.values()
+                for node_id, bad in chain.bad_records.items()
+            },
+            stores=stores,
+            registered=registered,
+            committables=self._committables,
+            late_records={
+                chain.nodes[node_id].uid: count
+                for chain in self._chains.values()
+                for node_id, operator in chain.late.items()
+                if (count := _taken(operator))
+            },
+            wake_at=min(wake, default=None),
+            watermarks={
+                vertex_id: chain.time.watermark
+                for vertex_id, chain in self._chains.items()
+                if chain.time.watermark != NO_TIME
+            },
+            state_loads=loads,
+            state_rebuilds=rebuilds,
+        )
+        if self._ended:
+            self._close()
+        self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
+        yield self._rows.take()
+
+    def _finish_time(self, chain: Chain, wake: list[int]) -> Iterator[pa.RecordBatch]:
+        """The last watermarks of the epoch, and of the job if it ends."""
+        chain.time.settle()
+        of_source = chain.vertex.is_source
+        if not of_source:
+            chain.time.periodic()
+            times = (None if self._ended else chain.time.probe(), chain.time.next_tick())
+            wake.extend(at for at in times if at is not None)
+        times_state = self._slot.times.get(chain.vertex.id)
+        if times_state is not None:
+            # Before the end: who goes on from here has more to come, or the job would not have been drained.
+            saved = [chain.time.save(self.subtask)]
+            if times_state.content() != saved:
+                times_state.update(saved)
+        if self._ended:
+            chain.time.end()
+            if not self.job.batch:
+                _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
+        yield from self._full_rows(chain)
+
+    def _save_state(
+        self,
+        chain: Chain,
+        stores: dict[str, StateFile | None],
+        registered: dict[str, dict[str, dict[str, Any]]],
+    ) -> None:
+        self._snapshot_functions(chain)
+        if chain.store.in_use or chain.store.inherits:
+            reached("before state flush")
+            try:
+                stores[chain.store.owner] = chain.store.snapshot(self.epoch, self.attempt)
+            except OSError as error:
+                msg = f"the state of '{chain.vertex.name}' could not be written: {error}"
+                raise CheckpointFailed(msg, epoch=self.epoch) from error
+            reached("after state flush")
+            registered.update(self._news(chain))
+
+    def _snapshot_functions(self, chain: Chain) -> None:
+        """Let functions put what they hold into their operator state."""
+        chain.leave_keys()
+        for node, function in chain.checkpointed:
+            try:
+                function.snapshot_state(SnapshotContext(self.epoch))
+            except Exception as error:
+                raise explain_call(error, node, "snapshot_state()") from error
+
+    def _news(self, chain: Chain) -> dict[str, dict[str, dict[str, Any]]]:
+        """The states that the program has asked for, if the driver does not know of all of them. Those asked for after
+        open() are marked: a restore cannot expect them there."""
+        eager = self._slot.eager.get(chain.vertex.id, {})
+        known = self._manifest.operators if self._manifest is not None else {}
+        news: dict[str, dict[str, dict[str, Any]]] = {}
+        for uid, states in chain.store.registered.items():
+            for name, described in states.items():
+                if name not in eager.get(uid, ()):
+                    described = {**described, "lazy": True}
+                if uid not in known or known[uid].states.get(name) != described:
+                    news.setdefault(uid, {})[name] = described
+        return news
+
+    def _close(self) -> None:
+        slot = _slots.pop(self._key, None)
+        if slot is not None:
+            slot.close()
+
+    def _guarded(self, steps: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Run; on failure drop the slot, so that a retry starts from nothing this attempt has touched."""
+        try:
+            yield from steps()
+        except BaseException:
+            slot = _slots.pop(self._key, None)
+            if slot is not None:
+                # What failed first is what the user should hear of.
+                with contextlib.suppress(Exception):
+                    slot.close()
+            for chain in self._chains.values():
+                for hook in chain.sink_hooks.values():
+                    hook.abort()
+            raise
+
+
+def _mark_all(chain: Chain, kind: int, value: int = 0) -> None:
+    for edge_id, writer in chain.writers.items():
+        if edge_id >= 0:
+            writer.mark(kind, value)
+
+
+def _taken(operator: CountsLate) -> int:
+    """The records that an operator has dropped since it was last asked."""
+    count = operator.dropped_late
+    operator.dropped_late = 0
+    return count
+
+
+def _as_bytes(payload: Any) -> bytes:
+    return payload if isinstance(payload, bytes) else memoryview(payload).tobytes()

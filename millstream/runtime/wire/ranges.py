@@ -1,0 +1,50 @@
+"""What an epoch reads of the sources: ranges of their splits, fixed by the driver, handed to the tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.api.source import Source
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.runtime.wire.reports import SplitProgress
+
+__all__ = ["SourceSpec", "SplitRange", "SubtaskRanges"]
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source of the job."""
+
+    node: int
+    name: str
+    source: Source
+    parallelism: int
+    uid: str = ""
+    timed: bool = False
+    strategies: tuple[WatermarkStrategy, ...] = ()
+
+
+@dataclass(frozen=True)
+class SplitRange:
+    """A part of a split that belongs to one epoch; `records` holds them if only the driver had them."""
+
+    channel: int
+    progress: SplitProgress
+    records: list[Any] | None = None
+    # Its receivers have not heard of it yet.
+    new: bool = False
+    # For how long the split has had no records.
+    quiet_ms: int = 0
+
+
+@dataclass(frozen=True)
+class SubtaskRanges:
+    """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source, `over` if nothing
+    follows in this one and nobody has been told before."""
+
+    node: int
+    subtask: int
+    ranges: tuple[SplitRange, ...]
+    ended: bool
+    over: bool = False

@@ -1,0 +1,79 @@
+"""The one row schema that crosses Spark: a row is a buffer, or a message to the driver.
+
+| column   | meaning                                                                       |
+|----------|-------------------------------------------------------------------------------|
+| target   | subtask of the receiving vertex                                               |
+| channel  | who sent it: the number of a split at level 0, of a subtask below              |
+| sequence | counts the sender's buffers on this edge within the epoch                      |
+| edge     | id of the edge; `REPORT` and below are messages that pass every level untouched |
+| payload  | a buffer (`millstream.runtime.wire.codec`) or a report (`millstream.runtime.wire.reports`) |
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["BATCH_BYTES", "REPORT", "SCHEMA", "SCHEMA_DDL", "RowBatch", "client_edge"]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("target", pa.int32()),
+        pa.field("channel", pa.int32()),
+        pa.field("sequence", pa.int64()),
+        pa.field("edge", pa.int32()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+SCHEMA_DDL = "target int, channel int, sequence long, edge int, payload binary"
+
+REPORT = -1
+BATCH_BYTES = 4 << 20
+
+
+def client_edge(node_id: int) -> int:
+    """The edge id of records that an operator sends to the driver."""
+    return -2 - node_id
+
+
+class RowBatch:
+    """Rows on their way out of a task, taken as one Arrow batch when enough bytes are there."""
+
+    __slots__ = ("channels", "edges", "payloads", "sequences", "size", "targets")
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.targets: list[int] = []
+        self.channels: list[int] = []
+        self.sequences: list[int] = []
+        self.edges: list[int] = []
+        self.payloads: list[bytes] = []
+        self.size = 0
+
+    def add(self, target: int, channel: int, sequence: int, edge: int, payload: bytes) -> None:
+        """Append a row."""
+        self.targets.append(target)
+        self.channels.append(channel)
+        self.sequences.append(sequence)
+        self.edges.append(edge)
+        self.payloads.append(payload)
+        self.size += len(payload)
+
+    def take(self) -> pa.RecordBatch:
+        """All rows so far; the batch is empty afterwards."""
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array(self.targets, pa.int32()),
+                pa.array(self.channels, pa.int32()),
+                pa.array(self.sequences, pa.int64()),
+                pa.array(self.edges, pa.int32()),
+                pa.array(self.payloads, pa.binary()),
+            ],
+            schema=SCHEMA,
+        )
+        self._reset()
+        return batch
+
+    def __len__(self) -> int:
+        return len(self.targets)
