@@ -1,7 +1,7 @@
 """What a program depends on beside its own code: files, archives, packages, libraries.
 
-Declared on the environment or by configuration; `millstream.runtime.task.dependencies` carries it to the workers. Answers to
-Flink's `PythonDependencyInfo` and `DistributedCache`.
+Declared on the environment or by configuration; `millstream.runtime.task.dependencies` carries it to the workers.
+Answers to Flink's `PythonDependencyInfo` and `DistributedCache`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Iterations on the driver: what each loop reads next. [`feedback.py`](../operators/feedback.py) has the tasks' half."""
+"""Iterations on the driver: what each loop reads next. The tasks' half is [`feedback.py`](../operators/feedback.py)."""
 
 from __future__ import annotations
 

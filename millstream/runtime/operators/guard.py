@@ -15,8 +15,8 @@ else:
 ```
 
 So what fails further down the chain is never taken for this operator's failure, and an operator that fails half-way
-through its results has given none. What it has done to its state and timers is undone ([`journal.py`](../state/journal.py)):
-nothing of a bad record remains, but what a function object keeps in itself.
+through its results has given none. What it has done to its state and timers is undone
+([`journal.py`](../state/journal.py)): nothing of a bad record remains, but what a function object keeps in itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of `millstream.checkpoint` are true."""
+"""The examples in the docstrings of `millstream.storage` are true."""
 
 import doctest
 import importlib
@@ -6,9 +6,9 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["storage", "storage_remote"])
+@pytest.mark.parametrize("name", ["storage", "remote", "open"])
 def test_examples(name):
-    module = importlib.import_module(f"millstream.checkpoint.{name}")
+    module = importlib.import_module(f"millstream.storage.{name}")
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     failed, attempted = doctest.testmod(module, optionflags=flags)
     assert attempted > 0

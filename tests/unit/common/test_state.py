@@ -104,7 +104,7 @@ class Dict(BroadcastState):
 def test_public_names():
     public = importlib.import_module("millstream.datastream.state")
     for module in ("state", "state_ttl", "checkpointed"):
-        common = importlib.import_module(f"millstream.common.{module}")
+        common = importlib.import_module(f"millstream.api.{module}")
         for name in common.__all__:
             assert name in public.__all__
             assert getattr(public, name) is getattr(common, name)
