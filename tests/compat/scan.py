@@ -27,22 +27,22 @@ __all__ = [
 
 # By these the bytes of keys refer to their parts. Each is in somebody's savepoint: nothing is ever changed here.
 IN_KEYS = {
-    "millstream.runtime.wire.keys _Part",
+    "millstream.runtime.keys _Part",
     "millstream.common.types make_row",
     "millstream.common.types RowKind",
 }
 CLASSES_IN_KEYS = {
-    "millstream.api.evictor.TimestampedValue",
-    "millstream.api.source.Timestamped",
+    "millstream.common.evictor.TimestampedValue",
+    "millstream.common.source.Timestamped",
     "millstream.common.time.Duration",
     "millstream.common.time.Instant",
     "millstream.common.time.Time",
-    "millstream.api.time_domain.TimeDomain",
+    "millstream.common.time_domain.TimeDomain",
     "millstream.common.types.Row",
     "millstream.common.types.RowKind",
-    "millstream.api.windows.CountWindow",
-    "millstream.api.windows.GlobalWindow.get",
-    "millstream.api.windows.TimeWindow",
+    "millstream.common.windows.CountWindow",
+    "millstream.common.windows.GlobalWindow.get",
+    "millstream.common.windows.TimeWindow",
 }
 WORDS = set(
     "row row_kind time_window count_window global_window instant time duration time_domain trigger_result "
