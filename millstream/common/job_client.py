@@ -8,7 +8,7 @@ from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
 from millstream.common.job_status import JobStatus
-from millstream.common.notebook import facts, job_facts
+from millstream.common.notebook import job_client
 
 __all__ = ["JobClient", "RunningJob"]
 
@@ -37,8 +37,7 @@ class JobClient:
         self._run = run
 
     def _repr_html_(self) -> str:
-        known = {"id": self.get_job_id(), **job_facts(self._run)}
-        return facts(f"Job '{self._name}'", known)
+        return job_client(self)
 
     def get_job_id(self) -> JobID:
         """The job's id, 32 hex digits."""

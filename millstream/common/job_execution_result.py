@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.common.job_id import JobID
-from millstream.common.notebook import facts
+from millstream.common.notebook import job_result
 
 __all__ = ["JobExecutionResult"]
 
@@ -91,5 +91,4 @@ class JobExecutionResult:
         return self.to_string()
 
     def _repr_html_(self) -> str:
-        known = {"id": self.get_job_id(), "run time": f"{self.get_net_runtime() / 1000:,.1f} s"}
-        return facts("Job, finished", {**known, **self.get_all_accumulator_results()})
+        return job_result(self)

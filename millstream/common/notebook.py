@@ -1,4 +1,4 @@
-"""Small HTML tables for notebooks: the parts.
+"""Small HTML tables for notebooks: the parts, and how a job and its result look as one.
 
 A notebook shows what `_repr_html_` returns in the place of the `repr`. Everything that goes into a table is
 escaped here, in one place. What is only known to a higher layer is in `millstream.datastream.notebook`.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["facts", "job_facts", "table"]
+__all__ = ["facts", "job_client", "job_facts", "job_result", "table"]
 
 _LEFT = ' style="text-align: left"'
 
@@ -54,3 +54,15 @@ def job_facts(run: Any) -> dict[str, Any]:
         known["restarts"] = metrics.restarts or None
     known["error"] = getattr(run, "error", None)
     return known
+
+
+def job_client(client: Any) -> str:
+    """A job that was submitted (a `JobClient`), as it is now."""
+    known = {"id": client.get_job_id(), **job_facts(client._run)}
+    return facts(f"Job '{client._name}'", known)
+
+
+def job_result(result: Any) -> str:
+    """A job that has finished (its `JobExecutionResult`)."""
+    known = {"id": result.get_job_id(), "run time": f"{result.get_net_runtime() / 1000:,.1f} s"}
+    return facts("Job, finished", {**known, **result.get_all_accumulator_results()})

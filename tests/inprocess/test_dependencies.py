@@ -114,7 +114,7 @@ def test_packages_are_installed_once(env, module, tmp_path, monkeypatch):
     shipped = pickle.dumps((staged, {part: runtime.staged_path(part) for part in staged.parts}))
     program = f"""
 import pickle
-from millstream.runtime import dependencies as d
+from millstream.runtime.task import dependencies as d
 
 run = d._run_pip
 def logged(command, name):
