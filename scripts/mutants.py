@@ -33,9 +33,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = """
-    runtime.window_operator runtime.aligned_windows runtime.session_windows runtime.merging_windows
-    runtime.simple_windows runtime.valve runtime.timers runtime.watermarks runtime.failure runtime.outputs
-    runtime.job_folder checkpoint.coordinator checkpoint.restore connectors.file_commit
+    runtime.windows.operator runtime.windows.aligned runtime.windows.sessions runtime.windows.merging
+    runtime.windows.simple runtime.time.valve runtime.time.timers runtime.time.watermarks runtime.task.failure
+    runtime.driver.outputs runtime.driver.job_folder checkpoint.coordinator checkpoint.restore
+    connectors.file.commit
 """.split()
 TESTS = "tests/unit tests/conformance tests/inprocess tests/simulation tests/properties tests/compat".split()
 LONGEST = 60.0  # seconds after which a test that does not end counts as one that fails
