@@ -1,7 +1,7 @@
 """`Trigger`: says when the result of a window is due (Flink's `Trigger`).
 
 A trigger object serves all keys and windows of an operator, so it keeps nothing in itself: what it has to
-remember it keeps in the window's own state, which the context gives. The ready-made ones are in `triggers.py`.
+remember it keeps in the window's own state, which the context gives. The ready-made ones are in `api/triggers.py`.
 """
 
 from __future__ import annotations

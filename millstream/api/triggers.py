@@ -1,5 +1,5 @@
 """The ready-made triggers (Flink's `api.windowing.triggers`), with those that fire again and again
-from `continuous_triggers.py`.
+from `api/continuous_triggers.py`.
 
 All of them keep what they remember in the window's state and follow Flink's Java versions in what they do when
 windows merge.

@@ -1,6 +1,6 @@
 """`WindowAssigner`: says which windows a record belongs to (Flink's `WindowAssigner`).
 
-The ready-made ones are in `window_assigners.py`. One assigner object serves all keys of an operator, so what it
+The ready-made ones are in `api/window_assigners.py`. One assigner object serves all keys of an operator, so what it
 has to remember about a key it keeps in keyed state.
 """
 

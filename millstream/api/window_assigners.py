@@ -1,5 +1,5 @@
 """The ready-made window assigners (Flink's `api.windowing.assigners`): tumbling and sliding ones here, the others
-in `session_windows.py` and `count_windows.py`.
+in `api/session_windows.py` and `api/count_windows.py`.
 
 Sizes, slides, gaps and offsets may be given as everywhere ("10 s", a `timedelta`, `Time.seconds(10)`, ..) and
 are kept as whole milliseconds in `size`, `slide`, `offset` and `gap`.

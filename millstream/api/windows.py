@@ -1,7 +1,7 @@
 """Windows: the finite pieces that a stream is cut into (Flink's `Window` and its kinds).
 
 A window says only which piece it is and when it ends. Which windows a record belongs to is said by an
-assigner (`window_assigner.py`), when a window's result is due by a trigger (`trigger.py`).
+assigner (`api/window_assigner.py`), when a window's result is due by a trigger (`api/trigger.py`).
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
 _GLOBAL = GlobalWindow()
 
 MergeCall: TypeAlias = Any
-"""Anything with `merge(to_be_merged, merge_result)`; the class is in `window_assigner.py`, which needs this module."""
+"""Anything with `merge(to_be_merged, merge_result)`; the class, in `window_assigner.py`, needs this module."""
 
 
 def _start(window: TimeWindow) -> int:

@@ -280,7 +280,7 @@ class AlignedWindows(SimpleWindows):
     # -- windows of a former program --------------------------------------------------------------------------
 
     def adopt(self, states: Mapping[str, Any]) -> None:
-        """Go on with the windows that are open, whoever has kept them (`window_change.py`)."""
+        """Go on with the windows that are open, whoever has kept them (`windows/change.py`)."""
         for one in self._open_windows(states, self._own):
             fits = one.end - one.start == self.size == self.slide
             if fits and (one.start - self.offset) % self.slide == 0:

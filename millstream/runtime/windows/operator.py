@@ -360,7 +360,7 @@ class WindowOperator:
     # -- windows of a former program ----------------------------------------------------------------------
 
     def adopt(self, states: Mapping[str, Any]) -> None:
-        """Go on with the windows that are open, whoever has kept them (`window_change.py`)."""
+        """Go on with the windows that are open, whoever has kept them (`windows/change.py`)."""
         before = self._former.changed(states)
         if before is None:
             return

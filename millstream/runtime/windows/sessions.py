@@ -244,7 +244,7 @@ class SessionWindows(SimpleWindows):
     # -- windows of a former program --------------------------------------------------------------------------
 
     def adopt(self, states: Mapping[str, Any]) -> None:
-        """Go on with the windows that are open, whoever has kept them (`window_change.py`)."""
+        """Go on with the windows that are open, whoever has kept them (`windows/change.py`)."""
         for one in self._open_windows(states):
             if one.merges:
                 sessions = self._changed(one.key)

@@ -1,4 +1,4 @@
-"""What the windows have in common whose end alone says when they fire (`aligned_windows.py`, `session_windows.py`)."""
+"""What the windows have in common whose end alone says when they fire (`aligned.py`, `sessions.py`)."""
 
 from __future__ import annotations
 
