@@ -411,3 +411,34 @@ def test_panes_turned_off():
             summed(sliding(10, 5)), snapshot, configuration=configuration
         ) as harness:
             assert run(harness, (4, 16), 1000) == [(5, 15, 1), (10, 20, 7), (15, 25, 6)]
+
+
+@pytest.mark.parametrize("lateness", [0, 5])
+@pytest.mark.parametrize("assigner", [tumbling(10), sliding(10, 5), session(3)], ids=str)
+def test_nothing_is_kept_of_windows_that_are_over(assigner, lateness):
+    with OperatorHarness(summed(assigner, lateness=lateness)) as harness:
+        # Two windows at once, one of which ends before the other; then one in another epoch.
+        run(harness, (1, 1), (2, 14), (3, 27), 16)
+        assert harness.num_keyed_state_entries() > 0
+        run(harness, 200)
+        assert harness.num_keyed_state_entries() == 0
+        again = harness.snapshot()
+    with OperatorHarness.restore(summed(assigner, lateness=lateness), again) as harness:
+        run(harness, (4, 301))
+        snapshot = harness.snapshot()
+    with OperatorHarness.restore(summed(assigner, lateness=lateness), snapshot) as harness:
+        assert run(harness, 400)[0][2] == 4
+        assert harness.num_keyed_state_entries() == 0
+
+
+@pytest.mark.parametrize("assigner", [tumbling(3, 1), sliding(3, 3, 1), session(3)], ids=str)
+@pytest.mark.parametrize("show", [Bounds, OnlyClear])
+def test_windows_of_both_programs_fire_in_the_order_of_their_ends(assigner, show):
+    with OperatorHarness(summed(tumbling(10))) as harness:
+        run(harness, (1, 11), 12)
+        snapshot = harness.snapshot()
+    with OperatorHarness.restore(summed(assigner, show=show), snapshot) as harness:
+        # One ends just before [10, 20) does, the other after it.
+        found = run(harness, (100, 16), (200, 23), 50)
+        assert [one[2] for one in found] == [100, 1, 200]
+        assert [one[1] for one in found[:2]] == [19, 20]

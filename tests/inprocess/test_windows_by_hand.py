@@ -169,3 +169,29 @@ def test_windows(kind, lateness, parallelism, epoch, backend):
         env.execute()
         assert Counter(kept.values("results")) == expected
         assert sorted(v[2] for v in kept.values("late")) == late
+
+
+@pytest.mark.parametrize("late", [0, 2])
+@pytest.mark.parametrize(
+    "assigner",
+    [TumblingEventTimeWindows, SlidingEventTimeWindows, EventTimeSessionWindows],
+    ids=lambda one: one.__name__,
+)
+def test_late_records_that_nobody_wants_are_counted(assigner, late, caplog):
+    """Exactly those."""
+    caplog.set_level("INFO", logger="millstream")
+    times = {
+        TumblingEventTimeWindows: (Time.milliseconds(10),),
+        SlidingEventTimeWindows: (Time.milliseconds(10), Time.milliseconds(5)),
+        EventTimeSessionWindows: (Time.milliseconds(3),),
+    }[assigner]
+    make = getattr(assigner, "of", None) or assigner.with_gap
+    env = environment(1)
+    records = [("a", 1, 0, 100), ("a", 101, 1, None), *[("a", 2, 2, None)] * late]
+    strategy = WatermarkStrategy.for_generator(Marks).with_timestamp_assigner(Second())
+    stream = env.from_collection(records).assign_timestamps_and_watermarks(strategy)
+    windows = stream.key_by(lambda one: one[0]).window(make(*times))
+    windows.aggregate(Numbers(), Show()).print()
+    env.execute("late")
+    told = [one.getMessage() for one in caplog.records if "has dropped" in one.getMessage()]
+    assert [f"has dropped {late} late records" in one for one in told] == ([True] if late else [])
