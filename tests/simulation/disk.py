@@ -96,6 +96,9 @@ class SimStorage(Storage):
         self._root = root.rstrip("/")
         self._disk = disk
 
+    def folder(self, name: str) -> SimStorage:
+        return SimStorage(f"{self._root}/{checked_name(name)}", self._disk)
+
     @property
     def root(self) -> str:
         return self._root

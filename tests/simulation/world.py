@@ -38,11 +38,11 @@ from millstream.runtime.driver.run import JobRun
 from millstream.runtime.state import store
 from millstream.runtime.state.operator_state import parts_of
 from millstream.runtime.state.store import StateStore, fold_chain
-from millstream.runtime.task import task
+from millstream.runtime.task import spec, task
 from millstream.runtime.task.task import LevelTask
 from millstream.runtime.wire.rows import RowBatch
 from millstream.state import edit, editor
-from millstream.storage import storage
+from millstream.storage import open as storages
 from tests.simulation import program
 from tests.simulation.disk import SCHEME, Crash, SimDisk, SimStorage
 from tests.simulation.outlets import Outlets, Violation
@@ -896,12 +896,12 @@ def simulated():
     compiled = functools.cache(compile)
     level = logging.getLogger("millstream").level
     logging.getLogger("millstream").setLevel(logging.CRITICAL + 1)
-    opening = _open_sim(storage.open_storage)
+    opening = _open_sim(storages.open_storage)
     defaults = dict(lease.Lease.acquire.__func__.__kwdefaults__)
     replaced = [
         *(
             (module, "open_storage", opening)
-            for module in (storage, job, job_folder, store, savepoint, editor)
+            for module in (storages, spec, job_folder, store, savepoint, editor)
         ),
         (job, "_ship", ships),
         (job, "uuid", _Ids),
