@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from millstream.api.state import ValueStateDescriptor
@@ -55,10 +54,7 @@ def make_store(backend: str, folder: Path, local: str) -> StateStore:
     """A store as a task has it."""
     make_table: Callable[..., Any] = make_hash_table
     if backend == "lmdb":
-        job: Any = SimpleNamespace(
-            local_dir=str(folder / local), job_id="large-state", state_dir=str(folder)
-        )
-        make_table = LmdbStore(job, OWNER).table
+        make_table = LmdbStore(str(folder / local), "large-state", str(folder), OWNER).table
     storage = LocalStorage(str(folder / "files"), durable=False)
     return StateStore(storage, OWNER, operators=["op"], make_table=make_table)
 

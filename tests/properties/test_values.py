@@ -16,7 +16,6 @@ import uuid
 import zoneinfo
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -356,8 +355,7 @@ class Job:
             from millstream.runtime.state.lmdb.store import LmdbStore
 
             local = tempfile.mkdtemp(dir=folder)
-            spec = SimpleNamespace(local_dir=local, job_id="job", state_dir="x")
-            make = LmdbStore(spec, owner).table
+            make = LmdbStore(local, "job", "x", owner).table
         self.store = StateStore(self.storage, owner, operators=["op"], make_table=make)
         self.subtask, self.parallelism = subtask, parallelism
         self.keys = KeyContext()
