@@ -46,18 +46,20 @@ CASES = {
 FEW, MANY = 20_000, 60_000  # records of the two runs of which instructions are counted
 
 
+def expected(name: str, records: int) -> str:
+    """The right hash of a case."""
+    if name == "keyed":
+        return workload.expected_digest(records)
+    return window_workload.expected_digest(name, records)
+
+
 def run(case: Peer, tree: Path, records: int) -> float:
     """Records a second of one run in one tree."""
     # Workers look into the working folder first, which must hold neither tree.
     os.chdir(tree.anchor)
     harness.HERE = tree / "benchmarks"
     result = harness.run_peer(case, records)
-    wanted = (
-        workload.expected_digest(records)
-        if case.name == "keyed"
-        else window_workload.expected_digest(case.name, records)
-    )
-    if result["hash"] != wanted:
+    if result["hash"] != expected(case.name, records):
         raise BenchmarkError(f"{case.label} in {tree}: a wrong result")
     rate: float = result["records"] / result["seconds"]
     return rate
@@ -88,12 +90,7 @@ def instructions(name: str, tree: Path) -> float:
             )
             if records < FEW:
                 continue
-            wanted = (
-                workload.expected_digest(records)
-                if name == "keyed"
-                else window_workload.expected_digest(name, records)
-            )
-            if done.stdout.split()[-1] != wanted:
+            if done.stdout.split()[-1] != expected(name, records):
                 raise BenchmarkError(f"{name} in {tree}: a wrong result")
             counts.append(int(log.read_text().rpartition("Collected : ")[2].split()[0]))
     return (counts[1] - counts[0]) / (MANY - FEW)

@@ -84,7 +84,8 @@ class SavepointEditor:
                 continue
             plain = encode(after)
             # A set that is made again may list its elements in another order than it did.
-            if dumps(plain) not in (dumps(bare), dumps(encode(decode(isolate(bare))))):
+            made = dumps(plain)
+            if made != dumps(bare) and made != dumps(encode(decode(isolate(bare)))):
                 changes[canon] = (plain, at) if table.ttl else plain
         table.changes.update(changes)
         table.fold()

@@ -139,6 +139,7 @@ class _Functions:
     """The window function of a simple operator, and the state it may use."""
 
     def __init__(self, b: ChainBuilder, node: StreamNode, op: WindowOp) -> None:
+        self._builder, self._node = b, node
         self.keys = b.key_context(node)
         self.apply: Callable[[Any, list[Any]], Any] | None = None
         self._scope = KeyContext()
@@ -157,8 +158,12 @@ class _Functions:
             self._context = WindowContext(None, windows, states)
             self.apply = caller(op, self._context, self.keys)
 
-    def belong_to(self, operator: Any) -> None:
-        """Whose watermark the function is told."""
+    def belong_to(self, operator: AlignedWindows | SessionWindows) -> None:
+        """The operator that calls the function: the chain and the function follow its watermark."""
+        b, node = self._builder, self._node
+        b.adopts.append((node.uid, operator))
+        b.follows(node, operator)
+        b.late[node.id] = operator
         if self._context is not None:
             self._context.timers = operator
 
@@ -188,10 +193,7 @@ def _compile_sessions(
     operator = SessionWindows(
         op, functions.keys, table, former, kept, result, late, functions.apply, functions.enter
     )
-    b.adopts.append((node.uid, operator))
     functions.belong_to(operator)
-    b.follows(node, operator)
-    b.late[node.id] = operator
     canon = emit_canonical(b, node, op.key, v)
     b.at(node, v)
     code, t = b.code, b.stamp()
@@ -237,10 +239,7 @@ def _compile_aligned(
     operator = AlignedWindows(
         op, functions.keys, panes, former, kept, result, late, functions.apply, functions.enter
     )
-    b.adopts.append((node.uid, operator))
     functions.belong_to(operator)
-    b.follows(node, operator)
-    b.late[node.id] = operator
 
     canon = emit_canonical(b, node, op.key, v)
     b.at(node, v)
