@@ -1,0 +1,5 @@
+"""Delta tables as a sink."""
+
+from millstream.connectors.delta.sink import DeltaSink, DeltaSinkBuilder
+
+__all__ = ["DeltaSink", "DeltaSinkBuilder"]
