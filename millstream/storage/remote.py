@@ -13,6 +13,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from millstream.errors import ConfigurationError
-from millstream.storage.storage import Names, Storage, checked_name, shown
+from millstream.storage.storage import Names, Storage, checked_file_name, shown_root
 
 __all__ = ["ArrowStorage", "FsspecStorage", "RemoteStorage", "open_remote"]
 
@@ -45,7 +46,7 @@ class RemoteStorage(Storage):
         return self._root
 
     def folder(self, name: str) -> Storage:
-        return open_remote(f"{self.root}/{checked_name(name)}")
+        return open_remote(f"{self.root}/{checked_file_name(name)}")
 
     def write(self, name: str, data: bytes) -> None:
         if self._objects:
@@ -82,13 +83,22 @@ class RemoteStorage(Storage):
                 self._remove(hidden)
             raise
 
+    def open_hidden(self, name: str) -> BinaryIO:
+        path = self._path(name)
+        if not self._objects:
+            self._make_folder(path.rpartition("/")[0])
+        return self._open_new(path)
+
+    def move(self, name: str, to_name: str) -> None:
+        self._move(self._path(name), self._path(to_name))
+
     def _path(self, name: str, *, empty: bool = False) -> str:
-        checked = checked_name(name, empty=empty).strip("/")
+        checked = checked_file_name(name, empty=empty).strip("/")
         return f"{self._base}/{checked}" if checked else self._base
 
     @abstractmethod
     def _put(self, path: str, data: bytes) -> None:
-        """One upload."""
+        """Write a whole file in one upload."""
 
     @abstractmethod
     def _open_new(self, path: str) -> BinaryIO:
@@ -127,15 +137,29 @@ class ArrowStorage(RemoteStorage):
         # The buffer adds what PyArrow's own file lacks of Python's interface.
         return io.BufferedReader(self._fs.open_input_stream(self._path(name)), _BUFFER)
 
+    def open_random(self, name: str) -> BinaryIO:
+        return io.BufferedReader(self._fs.open_input_file(self._path(name)), _BUFFER)
+
+    def walk(self) -> Iterator[tuple[str, int, int]]:
+        selector = arrow_fs.FileSelector(self._base, recursive=True, allow_not_found=True)
+        found = self._fs.get_file_info(selector)
+        for entry in sorted(found, key=lambda entry: str(entry.path)):
+            if entry.type == arrow_fs.FileType.File:
+                yield (
+                    entry.path[len(self._base) :].lstrip("/"),
+                    int(entry.size),
+                    entry.mtime_ns or 0,
+                )
+
     def size(self, name: str) -> int | None:
-        found = self._fs.get_file_info(self._path(name))
-        return int(found.size) if found.type == arrow_fs.FileType.File else None
+        info = self._fs.get_file_info(self._path(name))
+        return int(info.size) if info.type == arrow_fs.FileType.File else None
 
     def list(self, folder: str) -> Names:
         path = self._path(folder, empty=True)
         selector = arrow_fs.FileSelector(path, allow_not_found=True)
         try:
-            names = [found.base_name for found in self._fs.get_file_info(selector)]
+            names = [info.base_name for info in self._fs.get_file_info(selector)]
         except NotADirectoryError:
             return []
         return sorted(name for name in names if not name.startswith("."))
@@ -196,24 +220,36 @@ class FsspecStorage(RemoteStorage):
     def read(self, name: str) -> bytes:
         return bytes(self._fs.cat_file(self._path(name)))
 
+    def walk(self) -> Iterator[tuple[str, int, int]]:
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.find(self._base, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        own = self._base.strip("/")
+        for path in sorted(found):
+            name = path.strip("/")[len(own) :].lstrip("/")
+            if name:
+                yield name, int(found[path]["size"]), _modified(found[path])
+
     def size(self, name: str) -> int | None:
         self._fs.invalidate_cache()
         try:
-            found = self._fs.info(self._path(name))
+            info = self._fs.info(self._path(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return int(found["size"]) if found["type"] == "file" else None
+        return int(info["size"]) if info["type"] == "file" else None
 
     def list(self, folder: str) -> Names:
         path = self._path(folder, empty=True)
         self._fs.invalidate_cache()
         try:
-            found = [entry.rstrip("/") for entry in self._fs.ls(path, detail=False)]
+            entries = [entry.rstrip("/") for entry in self._fs.ls(path, detail=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         # Some list the folder itself as well.
         own = path.strip("/")
-        names = [entry.rpartition("/")[2] for entry in found if entry.strip("/") != own]
+        names = [entry.rpartition("/")[2] for entry in entries if entry.strip("/") != own]
         return sorted(name for name in names if not name.startswith("."))
 
     def delete(self, name: str) -> None:
@@ -223,12 +259,12 @@ class FsspecStorage(RemoteStorage):
     def delete_tree(self, folder: str) -> None:
         path = self._path(folder, empty=True)
         self._fs.invalidate_cache()
-        found = self._fs.find(path, withdirs=not self._objects, detail=True)
+        entries = self._fs.find(path, withdirs=not self._objects, detail=True)
         # Backwards: what is in a folder before the folder.
-        for entry in sorted(found, reverse=True):
+        for entry in sorted(entries, reverse=True):
             if entry.strip("/") == self._base.strip("/"):
                 continue
-            remove = self._fs.rmdir if found[entry]["type"] == "directory" else self._remove
+            remove = self._fs.rmdir if entries[entry]["type"] == "directory" else self._remove
             with contextlib.suppress(FileNotFoundError):
                 remove(entry)
         if not self._objects and path != self._base:
@@ -258,6 +294,17 @@ class FsspecStorage(RemoteStorage):
         self._fs.makedirs(path, exist_ok=True)
 
 
+def _modified(facts: Any) -> int:
+    """When a file was changed, in nanoseconds; fsspec's file systems have no common word for it."""
+    for name in ("mtime", "LastModified", "last_modified", "updated", "created"):
+        found = facts.get(name)
+        if isinstance(found, datetime):
+            return int(found.timestamp() * 1e9)
+        if isinstance(found, int | float):
+            return int(found * 1e9)
+    return 0
+
+
 def open_remote(root: str) -> RemoteStorage:
     """The storage behind a URL; `open_storage` is what to call."""
     scheme, _, rest = root.partition("://")
@@ -282,7 +329,7 @@ def _open_fsspec(root: str, url: str, arrow_says: str | None = None) -> FsspecSt
         from fsspec.core import url_to_fs
         from fsspec.registry import get_filesystem_class, known_implementations
     except ImportError:
-        msg = f"no storage for {shown(root)}: fsspec is not installed"
+        msg = f"no storage for {shown_root(root)}: fsspec is not installed"
         hint = f"pip install fsspec; known are {_KNOWN}"
         raise ConfigurationError(msg, pyarrow=arrow_says, hint=hint) from None
     scheme = url.partition("://")[0]
@@ -294,12 +341,12 @@ def _open_fsspec(root: str, url: str, arrow_says: str | None = None) -> FsspecSt
     except ImportError as error:
         # Of its drivers, those that fsspec does not bring along itself are named by their package.
         package = known_implementations.get(scheme, {}).get("class", "fsspec").partition(".")[0]
-        msg = f"no storage for {shown(root)}: {error}"
+        msg = f"no storage for {shown_root(root)}: {error}"
         named = "the package that the message names" if package == "fsspec" else package
         raise ConfigurationError(msg, pyarrow=arrow_says, hint=f"pip install {named}") from None
     return FsspecStorage(root, filesystem, base)
 
 
 def _unknown(root: str, why: str | None = None) -> ConfigurationError:
-    msg = f"no storage is known for {shown(root)}"
+    msg = f"no storage is known for {shown_root(root)}"
     return ConfigurationError(msg, pyarrow=why, hint=f"known are {_KNOWN}")

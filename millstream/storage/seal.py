@@ -54,7 +54,7 @@ class Seal:
         return None if path is None else Seal(_key_in(path))
 
     def first(self, name: str) -> bytes:
-        """What the first block of a file is chained to."""
+        """What stands for the signature of a block before the first one of a file."""
         return self._of(b"N", name.encode("utf-8", "surrogatepass"))
 
     def block(self, before: bytes, body: bytes) -> bytes:
@@ -76,9 +76,9 @@ class Seal:
         return mac.digest()
 
 
-def same(one: bytes, other: bytes) -> bool:
+def same(first: bytes, second: bytes) -> bool:
     """True if two signatures are equal; how long it takes says nothing of where they differ."""
-    return hmac.compare_digest(one, other)
+    return hmac.compare_digest(first, second)
 
 
 def signed(seal: Seal | None, name: str, data: bytes) -> bytes:

@@ -24,7 +24,7 @@ from millstream import redaction
 from millstream.errors import ConfigurationError
 from millstream.storage.seal import Seal
 
-__all__ = ["LocalStorage", "Storage", "checked_name", "shown", "stable"]
+__all__ = ["LocalStorage", "Storage", "checked_file_name", "shown_root", "stable"]
 
 # Inside the classes `list` is the method.
 Names: TypeAlias = list[str]
@@ -103,6 +103,23 @@ class Storage(ABC):
     def open_read(self, name: str) -> BinaryIO:
         """A stream out of a file; FileNotFoundError if there is none."""
         return io.BytesIO(self.read(name))
+
+    def open_random(self, name: str) -> BinaryIO:
+        """A stream out of a file that can be read from any place."""
+        return self.open_read(name)
+
+    def open_hidden(self, name: str) -> BinaryIO:
+        """A stream into a new file; for hidden names, which nobody reads before `move`."""
+        raise AssertionError(f"{type(self).__name__} has no streams that stay open")
+
+    def move(self, name: str, to_name: str) -> None:
+        """Give a file another name."""
+        raise AssertionError(f"{type(self).__name__} moves no files")
+
+    def walk(self) -> Iterator[tuple[str, int, int]]:
+        """All files, hidden or not, sorted: name, size, and when it was changed, in nanoseconds. This, `open_hidden`
+        and `move` are for data behind a URL."""
+        raise AssertionError(f"{type(self).__name__} cannot be walked through")
 
     def size(self, name: str) -> int | None:
         """A file's size in bytes; None if there is no such file."""
@@ -187,14 +204,14 @@ class LocalStorage(Storage):
 
     def size(self, name: str) -> int | None:
         try:
-            found = self._file(name).stat()
+            facts = self._file(name).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else None
 
     def list(self, folder: str) -> Names:
         try:
-            names = os.listdir(self._root / checked_name(folder, empty=True))
+            names = os.listdir(self._root / checked_file_name(folder, empty=True))
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in names if not name.startswith("."))
@@ -211,7 +228,7 @@ class LocalStorage(Storage):
         return True
 
     def delete_tree(self, folder: str) -> None:
-        path = self._root / checked_name(folder, empty=True)
+        path = self._root / checked_file_name(folder, empty=True)
         # Before Python 3.13 a file that somebody else removes meanwhile ends the removal.
         for _ in range(100):
             try:
@@ -222,7 +239,7 @@ class LocalStorage(Storage):
             return
 
     def delete_hidden(self, folder: str) -> None:
-        path = self._root / checked_name(folder, empty=True)
+        path = self._root / checked_file_name(folder, empty=True)
         with contextlib.suppress(FileNotFoundError):
             for entry in list(path.iterdir()):
                 if entry.name.startswith(".") and entry.is_file():
@@ -230,23 +247,23 @@ class LocalStorage(Storage):
 
     def check_private(self) -> None:
         try:
-            found = self._root.stat()
+            facts = self._root.stat()
         except FileNotFoundError:
             return
         # In a sticky folder, as /tmp is, nobody can move or remove what is another's, but anybody can be there first.
         shared = self._root.parent.stat().st_mode & stat.S_IWOTH
-        if shared and os.name == "posix" and found.st_uid not in (os.geteuid(), 0):
+        if shared and os.name == "posix" and facts.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(
                 "the folder of the checkpoints was made by another user, where everybody may make folders",
                 folder=self.root,
-                owner=found.st_uid,
+                owner=facts.st_uid,
                 hint="choose another folder, or run the job as the owner of this one",
             )
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        if facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX:
             raise ConfigurationError(
                 "everybody may write to the folder of the checkpoints, and so change the job's state and code",
                 folder=self.root,
-                permissions=stat.filemode(found.st_mode),
+                permissions=stat.filemode(facts.st_mode),
                 hint=f"chmod o-w {self.root}, or choose a folder of the job's own",
             )
 
@@ -254,7 +271,7 @@ class LocalStorage(Storage):
         return LocalStorage(str(self._file(name)), durable=self._durable)
 
     def _file(self, name: str) -> Path:
-        return self._root / checked_name(name)
+        return self._root / checked_file_name(name)
 
     @contextlib.contextmanager
     def _placed(self, name: str, place: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
@@ -330,12 +347,12 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def checked_name(name: str, *, empty: bool = False) -> str:
+def checked_file_name(name: str, *, empty: bool = False) -> str:
     """The name, if it stays below its root; "" is the root itself, which only folders may be.
 
-    >>> checked_name("state/a")
+    >>> checked_file_name("state/a")
     'state/a'
-    >>> checked_name("../a")
+    >>> checked_file_name("../a")
     Traceback (most recent call last):
     ...
     ValueError: a name must stay below its storage's root: '../a'
@@ -360,10 +377,10 @@ def stable(root: str) -> str:
     return root if path is None else os.path.abspath(path)
 
 
-def shown(root: str) -> str:
+def shown_root(root: str) -> str:
     """A root as messages show it: without the password that a URL may hold.
 
-    >>> shown("s3://key:secret@bucket/state")
+    >>> shown_root("s3://key:secret@bucket/state")
     's3://***@bucket/state'
     """
     return redaction.shown(root)

@@ -57,14 +57,14 @@ class BucketAssigner(ABC):
 
 
 class BasePathBucketAssigner(BucketAssigner):
-    """No buckets.
+    """No buckets: all files go into the sink's own folder.
 
     >>> BasePathBucketAssigner().get_bucket_id(1)
     ''
     """
 
     def get_bucket_id(self, element: Any) -> str:
-        """Always ""."""
+        """Always "", the folder itself."""
         return ""
 
 
@@ -113,13 +113,13 @@ def _to_strftime(pattern: str) -> str:
     """Java's pattern as Python's."""
     result = []
     place = 0
-    for found in _TOKEN.finditer(pattern):
-        if found.start() != place:
+    for match in _TOKEN.finditer(pattern):
+        if match.start() != place:
             break
-        place = found.end()
-        field, quoted = found.group("field"), found.group("quoted")
+        place = match.end()
+        field, quoted = match.group("field"), match.group("quoted")
         if field is None:
-            literal = found.group("other") if quoted is None else quoted.replace("''", "'") or "'"
+            literal = match.group("other") if quoted is None else quoted.replace("''", "'") or "'"
             result.append(literal.replace("%", "%%"))
         elif field in _FIELDS:
             result.append(_FIELDS[field])

@@ -1,14 +1,16 @@
 """Which files there are, and how each is cut into splits (Flink's `FileEnumerator`).
 
 A split is a file, or a block of a large one, and its name says how many bytes there were when it
-was found: `path#0-size`, `path#start-end/size` for a block, `path#all` for a compressed file. A
-position is the number of bytes of the split that are behind it, or 1 behind a compressed file.
+was found: `path#0-size`, `path#start-end/size` for a block, `path#all` for a file that cannot be cut: one that is
+compressed, or of a format whose records begin anywhere. A position is the number of bytes of the split that are behind
+it, or 1 behind a file that cannot be cut. What lies behind a URL is named without credentials.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 from millstream.api.source import SplitEnumerator
 from millstream.connectors.file.format import is_compressed
 from millstream.errors import SourceError, SourceNotFound
+from millstream.redaction import shown
+from millstream.storage.urls import Found, RemotePath, is_url, translated
 
 __all__ = ["BLOCK_SIZE", "FileSplit", "FileSplits", "check_there"]
 
@@ -26,7 +30,7 @@ _HIDDEN = (".", "_")
 
 @dataclass(frozen=True)
 class FileSplit:
-    """A part of a file; `size` is the whole file's, None if it is compressed.
+    """A part of a file; `size` is the whole file's, None if it cannot be cut.
 
     >>> FileSplit.parse("/data/a.txt#0-100")
     FileSplit(path='/data/a.txt', start=0, end=100, size=100)
@@ -77,9 +81,14 @@ class FileSplits(SplitEnumerator):
         interval_ms: int | None,
         block_size: int = BLOCK_SIZE,
         *,
+        whole: bool = False,
+        never_empty: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths = paths
+        self._whole = whole
+        # An empty file has nothing that could be read, and would go unnoticed where there is no such thing.
+        self._never_empty = never_empty
         self._interval_ms = interval_ms
         self._block_size = block_size
         self._clock = clock
@@ -107,23 +116,33 @@ class FileSplits(SplitEnumerator):
         return list(self._lengths)
 
     def _scan(self) -> None:
-        found: dict[str, os.stat_result] = {}
+        found: dict[str, Found] = {}
         for path in self._paths:
-            check_there(path, wait=self._interval_ms is not None)
-            for file in _files(path):
-                if file not in self._seen and file not in found:
-                    try:
-                        facts = os.stat(file)
-                    except FileNotFoundError:
-                        continue  # It went away while we looked.
-                    if stat.S_ISREG(facts.st_mode):
-                        found[file] = facts
-        files = list(found)
+            there = False
+            for file in _found(path) if is_url(path) else self._on_disk(path):
+                there = True
+                if file.path not in self._seen:
+                    found.setdefault(file.path, file)
+            if is_url(path) and not there and self._interval_ms is None:
+                raise _missing(path)
+        files = list(found.values())
         if self._interval_ms is not None:
-            files.sort(key=lambda file: (found[file].st_mtime_ns, file))
+            files.sort(key=lambda file: (file.modified, file.path))
         for file in files:
-            for split in _cut(file, found[file].st_size, self._block_size):
+            whole = self._whole or (self._never_empty and file.size == 0)
+            for split in _cut(file.path, file.size, self._block_size, whole=whole):
                 self._add(split)
+
+    def _on_disk(self, path: str) -> Iterator[Found]:
+        check_there(path, wait=self._interval_ms is not None)
+        for file in _files(path):
+            if file not in self._seen:
+                try:
+                    facts = os.stat(file)
+                except FileNotFoundError:
+                    continue  # It went away while we looked.
+                if stat.S_ISREG(facts.st_mode):
+                    yield Found(file, facts.st_size, facts.st_mtime_ns)
 
     def _add(self, split: FileSplit) -> None:
         self._lengths[str(split)] = split.end - split.start
@@ -147,20 +166,65 @@ def check_there(path: str, *, wait: bool) -> None:
 
     >>> check_there("/tmp/*.never", wait=True)
     """
+    if is_url(path):
+        if not wait and next(_found(path), None) is None:
+            raise _missing(path)
+        return
     if os.path.exists(path):
         return
-    pattern = glob.has_magic(path)
-    if pattern and (wait or next(_files(path), None) is not None):
+    if glob.has_magic(path) and (wait or next(_files(path), None) is not None):
         return
-    raise SourceNotFound(
+    raise _missing(path)
+
+
+def _missing(path: str) -> SourceNotFound:
+    pattern = RemotePath(path).pattern if is_url(path) else glob.has_magic(path)
+    return SourceNotFound(
         "no file matches the pattern" if pattern else "there is no such file or folder",
-        path=path,
+        path=shown(path),
         hint="check the path; the driver and all workers must see it under this name",
     )
 
 
+def _found(url: str) -> Iterator[Found]:
+    """The files behind a URL."""
+    try:
+        yield from RemotePath(url).files()
+    except OSError as error:
+        raise SourceError(
+            f"the files cannot be listed: {error}",
+            path=shown(url),
+            hint="check the address, the bucket and the credentials, on the driver and on every worker",
+        ) from error
+
+
 def _files(path: str) -> Iterator[str]:
     """The files that a path stands for, sorted within each folder."""
+    if os.path.exists(path):
+        yield from _there(path)
+    else:
+        named = set(path.split(os.sep))
+        for match in sorted(_below(path) if "**" in path else glob.glob(path)):
+            # Not the last part alone: ** also leads into folders like _temporary.
+            if not any(p.startswith(_HIDDEN) and p not in named for p in match.split(os.sep)):
+                yield from _there(match)
+
+
+def _below(pattern: str) -> Iterator[str]:
+    """What a pattern with ** stands for. Links to folders are not followed, as in folders that are named: they may
+    lead in circles, and `glob` would go round."""
+    parts = pattern.split(os.sep)
+    fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    wanted = re.compile(translated(pattern).replace(re.escape("?"), "[^/]"))
+    for folder, folders, names in os.walk(os.sep.join(parts[:fixed]) or os.sep):
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            if wanted.fullmatch(path):
+                yield path
+
+
+def _there(path: str) -> Iterator[str]:
+    """A file, or the files below a folder; nothing for a link that leads nowhere."""
     if os.path.isdir(path):
         for folder, folders, names in os.walk(path, onerror=_unreadable):
             folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
@@ -169,10 +233,6 @@ def _files(path: str) -> Iterator[str]:
                     yield os.path.join(folder, name)
     elif os.path.exists(path):
         yield path
-    else:
-        for match in sorted(glob.glob(path, recursive=True)):
-            if not os.path.basename(match).startswith(_HIDDEN):
-                yield from _files(match)
 
 
 def _unreadable(error: OSError) -> None:
@@ -184,8 +244,8 @@ def _unreadable(error: OSError) -> None:
         ) from error
 
 
-def _cut(path: str, size: int, block_size: int) -> Iterator[FileSplit]:
-    if is_compressed(path):
+def _cut(path: str, size: int, block_size: int, *, whole: bool) -> Iterator[FileSplit]:
+    if whole or is_compressed(path):
         yield FileSplit(path, 0, 1, None)
         return
     for start in range(0, max(1, size), block_size):

@@ -14,12 +14,13 @@ import lzma
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, ClassVar
 
 from millstream.errors import InvalidArgument, SourceError, SourceNotFound
+from millstream.storage.urls import is_url, open_found
 
-__all__ = ["StreamFormat", "TextLineFormat", "is_compressed", "read_file"]
+__all__ = ["BulkFormat", "StreamFormat", "TextLineFormat", "is_compressed", "read_file"]
 
 _CHUNK = 1 << 20
 _NEWLINE = 10
@@ -39,6 +40,10 @@ class StreamFormat(ABC):
     TextLineFormat('UTF-8')
     """
 
+    splittable: ClassVar[bool] = True
+    """False if records begin anywhere, so that a file can only be read from its beginning; `read_range` is then not
+    called."""
+
     @abstractmethod
     def read_range(
         self, stream: BinaryIO, path: str, start: int, end: int, size: int
@@ -53,6 +58,17 @@ class StreamFormat(ABC):
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
         r"""Each line is a record, without the \n or \r\n it ends in."""
         return TextLineFormat(charset_name)
+
+
+class BulkFormat(StreamFormat):
+    """Reads files that hold their records in blocks: Parquet, Avro. A block belongs to the range in which its first
+    byte lies."""
+
+    def read_all(self, stream: BinaryIO, path: str) -> Iterator[list[Any]]:
+        """Lists of all records. Who has packed such a file, which is compressed already, pays with memory."""
+        data = io.BytesIO(stream.read())
+        size = data.getbuffer().nbytes
+        yield from self.read_range(data, path, 0, size, size)
 
 
 class TextLineFormat(StreamFormat):
@@ -106,7 +122,7 @@ class TextLineFormat(StreamFormat):
             position += len(data)
 
     def read_all(self, stream: BinaryIO, path: str) -> Iterator[list[str]]:
-        """All lines."""
+        """All lines of a file."""
         position = 0
         while data := stream.read(_CHUNK):
             if data[-1] != _NEWLINE:
@@ -150,9 +166,15 @@ def is_compressed(path: str) -> bool:
 
 
 def read_file(
-    records: StreamFormat, path: str, start: int, end: int, size: int | None
+    records: StreamFormat,
+    path: str,
+    start: int,
+    end: int,
+    size: int | None,
+    sources: Sequence[str] = (),
 ) -> Iterator[list[Any]]:
-    """Lists of the records of a range; `size` is None for a compressed file, which is read whole.
+    """Lists of the records of a range; `size` is None for a file that is read whole. `sources` are the paths of the
+    source, which say how to reach what lies behind a URL.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".gz") as file:
@@ -162,11 +184,11 @@ def read_file(
     [['a', 'b']]
     """
     try:
-        with open_file(path) as stream:
+        with open_file(path, sources) as stream:
             if size is None:
                 yield from records.read_all(stream, path)
                 return
-            actual = os.fstat(stream.fileno()).st_size
+            actual = stream.seek(0, os.SEEK_END)
             if actual < size:
                 raise _shrunk(path, size, actual)
             yield from records.read_range(stream, path, start, end, size)
@@ -184,7 +206,7 @@ def read_file(
         ) from error
 
 
-def open_file(path: str) -> BinaryIO:
+def open_file(path: str, sources: Sequence[str] = ()) -> BinaryIO:
     """The bytes of a file, unpacked if its name says so.
 
     >>> with open_file(__file__) as stream:
@@ -192,9 +214,26 @@ def open_file(path: str) -> BinaryIO:
     b'How the bytes'
     """
     opener = _COMPRESSED.get(os.path.splitext(path)[1].lower())
+    if is_url(path):
+        remote = open_found(path, sources)
+        return remote if opener is None else _Unpacked(opener(remote, "rb"), remote)
     if opener is None:
         return open(path, "rb", buffering=1 << 17)
     return io.BufferedReader(opener(path, "rb"), 1 << 17)
+
+
+class _Unpacked(io.BufferedReader):
+    """What is in a compressed file behind a URL; its end closes both."""
+
+    def __init__(self, unpacked: Any, packed: BinaryIO) -> None:
+        super().__init__(unpacked, 1 << 17)
+        self._packed = packed
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._packed.close()
 
 
 def _shrunk(path: str, size: int, position: int) -> SourceError:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument
 
-__all__ = ["OutputFileConfig", "RollingPolicy"]
+__all__ = [
+    "DefaultRollingPolicy",
+    "OnCheckpointRollingPolicy",
+    "OutputFileConfig",
+    "RollingPolicy",
+]
 
 _PART_SIZE = 128 << 20
 _ROLLOVER_MS = 15 * 60_000
@@ -28,6 +33,8 @@ class OutputFileConfig:
 
     def __post_init__(self) -> None:
         for text in (self.part_prefix, self.part_suffix):
+            if not isinstance(text, str):
+                raise InvalidArgument("a prefix or suffix must be a text", got=repr(text))
             if "/" in text or "\0" in text:
                 raise InvalidArgument("a prefix or suffix must not contain '/'", got=repr(text))
         if not self.part_prefix or self.part_prefix.startswith((".", "_")):
@@ -38,7 +45,7 @@ class OutputFileConfig:
 
     @staticmethod
     def builder() -> OutputFileConfigBuilder:
-        """A builder.
+        """A builder of the configuration.
 
         >>> OutputFileConfig.builder().build().get_part_prefix()
         'part'
@@ -74,17 +81,17 @@ class OutputFileConfigBuilder:
         self._suffix = ""
 
     def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
-        """Begin names with this."""
+        """Begin the names of files with a prefix."""
         self._prefix = prefix
         return self
 
     def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
-        """End names with this."""
+        """End the names of files with a suffix."""
         self._suffix = suffix
         return self
 
     def build(self) -> OutputFileConfig:
-        """The configuration."""
+        """The configuration that was built."""
         return OutputFileConfig(self._prefix, self._suffix)
 
 
@@ -99,20 +106,20 @@ class RollingPolicy:
     part_size: int | None = None
 
     @staticmethod
-    def on_checkpoint_rolling_policy() -> RollingPolicy:
+    def on_checkpoint_rolling_policy() -> OnCheckpointRollingPolicy:
         """A file ends with its epoch only.
 
         >>> RollingPolicy.on_checkpoint_rolling_policy().part_size is None
         True
         """
-        return RollingPolicy()
+        return OnCheckpointRollingPolicy()
 
     @staticmethod
     def default_rolling_policy(
         part_size: int = _PART_SIZE,
         rollover_interval: DurationLike = _ROLLOVER_MS,
         inactivity_interval: DurationLike = _INACTIVITY_MS,
-    ) -> RollingPolicy:
+    ) -> DefaultRollingPolicy:
         """A file also ends when it has this many bytes.
 
         The intervals are checked and then left aside: no file is open for longer than an epoch.
@@ -120,9 +127,27 @@ class RollingPolicy:
         >>> RollingPolicy.default_rolling_policy(rollover_interval="10 min").part_size
         134217728
         """
-        if part_size < 1:
-            raise InvalidArgument("a part must hold 1 byte or more", got=part_size)
+        if not isinstance(part_size, int) or part_size < 1:
+            raise InvalidArgument(
+                "a part must hold 1 byte or more", got=repr(part_size), hint="a number of bytes"
+            )
         for interval in (rollover_interval, inactivity_interval):
             if parse_duration(interval) <= 0:
                 raise InvalidArgument("an interval must be longer than nothing", got=interval)
-        return RollingPolicy(part_size)
+        return DefaultRollingPolicy(part_size)
+
+
+class DefaultRollingPolicy(RollingPolicy):
+    """What `RollingPolicy.default_rolling_policy` gives.
+
+    >>> isinstance(RollingPolicy.default_rolling_policy(), DefaultRollingPolicy)
+    True
+    """
+
+
+class OnCheckpointRollingPolicy(RollingPolicy):
+    """What `RollingPolicy.on_checkpoint_rolling_policy` gives.
+
+    >>> isinstance(RollingPolicy.on_checkpoint_rolling_policy(), OnCheckpointRollingPolicy)
+    True
+    """

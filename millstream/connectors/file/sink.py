@@ -1,4 +1,4 @@
-"""Records into files that appear when their epoch is complete (Flink's `FileSink`, row formats).
+"""Records into files that appear when their epoch is complete (Flink's `FileSink`).
 
 ```
 writer     .part-<subtask>-<epoch><suffix>.inprogress.<sink>.<epoch>.<attempt>-<writer>   hidden
@@ -21,20 +21,28 @@ from typing import Any, BinaryIO
 
 from millstream.api.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from millstream.common.compat import no_effect
-from millstream.common.serialization import Encoder
+from millstream.common.serialization import BulkWriter, BulkWriterFactory, Encoder
 from millstream.connectors.file.bucket_assigner import (
     BasePathBucketAssigner,
     BucketAssigner,
     DateTimeBucketAssigner,
 )
-from millstream.connectors.file.commit import FileCommitter, Part, hidden_name, mark_of
-from millstream.connectors.file.paths import local_path
+from millstream.connectors.file.commit import FileCommitter, mark_of
+from millstream.connectors.file.compact import (
+    CompactingCommitter,
+    FileCompactor,
+    FileCompactStrategy,
+)
+from millstream.connectors.file.paths import stable_path
+from millstream.connectors.file.places import Part, hidden_name, place_of
 from millstream.connectors.file.rolling_policy import OutputFileConfig, RollingPolicy
-from millstream.errors import InvalidArgument, NotSupportedYet, SinkError
+from millstream.errors import InvalidArgument, SinkError
+from millstream.redaction import shown
 
 __all__ = ["FileSink", "FileSinkBuilder"]
 
 _BUFFER = 1 << 18
+_Encode = Callable[[Any, BinaryIO], None]
 
 
 class FileSink(Sink):
@@ -57,12 +65,14 @@ class FileSink(Sink):
     def __init__(
         self,
         path: str,
-        encoder: Encoder,
+        encoder: Encoder | BulkWriterFactory,
         assigner: BucketAssigner,
         policy: RollingPolicy,
         config: OutputFileConfig,
+        compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
     ) -> None:
         self.path = path
+        self.compaction = compaction
         self.encoder = encoder
         self.assigner = assigner
         self.policy = policy
@@ -74,12 +84,24 @@ class FileSink(Sink):
         """A builder for a sink that writes record after record."""
         return FileSinkBuilder(base_path, encoder)
 
+    @staticmethod
+    def for_bulk_format(
+        base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory
+    ) -> FileSinkBuilder:
+        """A builder for a sink whose files are written in blocks: Parquet, Avro, CSV. A file ends with its epoch, or
+        earlier if a rolling policy says so."""
+        return FileSinkBuilder(base_path, bulk=writer_factory)
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """The writer of a subtask's epoch; makes no file before its first record."""
-        return _FileWriter(self, context)
+        if isinstance(self.encoder, Encoder):
+            return _FileWriter(self, context, self.encoder.encode)
+        return _BulkFileWriter(self, context, self.encoder)
 
     def create_committer(self) -> Committer:
-        """Renames files."""
+        """Publishes files, or compacts them first."""
+        if self.compaction is not None:
+            return CompactingCommitter(self.path, *self.compaction)
         return FileCommitter(self.path, self.mark)
 
 
@@ -92,12 +114,26 @@ class FileSinkBuilder:
     '/data/out'
     """
 
-    def __init__(self, base_path: str | os.PathLike[str], encoder: Encoder) -> None:
-        self._path = local_path(base_path)
-        self._encoder = _of(Encoder, encoder, "Encoder.simple_string_encoder()")
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        encoder: Encoder | None = None,
+        *,
+        bulk: BulkWriterFactory | None = None,
+    ) -> None:
+        self._path = stable_path(base_path)
+        self._encoder: Encoder | BulkWriterFactory
+        self._policy: RollingPolicy
+        if bulk is not None:
+            hint = "ParquetBulkWriters.for_row_type(row_type)"
+            self._encoder = _of(BulkWriterFactory, bulk, hint)
+            self._policy = RollingPolicy.on_checkpoint_rolling_policy()
+        else:
+            self._encoder = _of(Encoder, encoder, "Encoder.simple_string_encoder()")
+            self._policy = RollingPolicy.default_rolling_policy()
         self._assigner: BucketAssigner = DateTimeBucketAssigner()
-        self._policy = RollingPolicy.default_rolling_policy()
         self._config = OutputFileConfig()
+        self._compaction: tuple[FileCompactStrategy, FileCompactor] | None = None
 
     def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> FileSinkBuilder:
         """Choose the folder of each record; by default there is one per hour, as in Flink."""
@@ -122,29 +158,46 @@ class FileSinkBuilder:
         """Accepted for compatibility."""
         return self
 
-    @no_effect("files are never compacted")
     def disable_compact(self) -> FileSinkBuilder:
-        """Accepted for compatibility."""
+        """Publish files as they are. This is the default."""
+        self._compaction = None
         return self
 
-    def enable_compact(self, strategy: Any, compactor: Any) -> FileSinkBuilder:
-        """Not available yet."""
-        raise NotSupportedYet(
-            "enable_compact is not available yet",
-            hint="longer epochs make fewer and larger files",
-        )
+    def enable_compact(
+        self, strategy: FileCompactStrategy, compactor: FileCompactor
+    ) -> FileSinkBuilder:
+        """Make few files of many before they appear. They appear later then, up to what the strategy says."""
+        hint = "FileCompactStrategy.builder().enable_compaction_on_checkpoint(5).build()"
+        _of(FileCompactStrategy, strategy, hint)
+        _of(FileCompactor, compactor, "FileCompactor.concat_file_compactor()")
+        if compactor.plain and not getattr(self._encoder, "concatenable", True):
+            raise InvalidArgument(
+                "files of this format cannot be joined byte by byte",
+                got=type(compactor).__name__,
+                hint="ParquetFileCompactor() for Parquet, FileCompactor.identical_file_compactor() for others",
+            )
+        self._compaction = strategy, compactor
+        return self
 
     def build(self) -> FileSink:
-        """The sink."""
-        return FileSink(self._path, self._encoder, self._assigner, self._policy, self._config)
+        """The sink, as it was described."""
+        return FileSink(
+            self._path,
+            self._encoder,
+            self._assigner,
+            self._policy,
+            self._config,
+            self._compaction,
+        )
 
 
 class _FileWriter(SinkWriter):
-    def __init__(self, sink: FileSink, context: WriterContext) -> None:
+    def __init__(self, sink: FileSink, context: WriterContext, encode: _Encode) -> None:
         self._sink = sink
         self._context = context
+        self._place = place_of(sink.path, staged=sink.compaction is not None)
         self._mark = uuid.uuid4().hex[:8]
-        self._encode: Callable[[Any, BinaryIO], None] = sink.encoder.encode
+        self._encode = encode
         self._assign = sink.assigner.get_bucket_id
         self._bucketed = not isinstance(sink.assigner, BasePathBucketAssigner)
         self._limit = sink.policy.part_size
@@ -165,49 +218,57 @@ class _FileWriter(SinkWriter):
             self._unchecked += 1
             if self._unchecked >= self._check_every:
                 self._unchecked = 0
-                if stream.tell() >= self._limit:
+                if self._size(bucket) >= self._limit:
                     self._end(bucket)
 
+    def _size(self, bucket: str) -> int:
+        return self._open[bucket].tell()
+
     def _start(self, bucket: str) -> BinaryIO:
-        context, config = self._context, self._sink.config
         _check_bucket(bucket)
-        # Further parts of the same epoch get a number, the first one does not.
-        earlier = sum(part.bucket == bucket for part in self._parts)
-        number = f"-{earlier}" if earlier else ""
-        stem = f"{config.part_prefix}-{context.subtask}-{context.epoch}{number}"
-        visible = f"{stem}{config.part_suffix}"
-        mark = mark_of(self._sink.mark, context.job_id, context.sink)
-        hidden = hidden_name(visible, mark, context.epoch, context.attempt, self._mark)
-        part = Part(bucket, hidden, visible, self._sink.path)
-        folder = os.path.join(self._sink.path, bucket)
-        path = os.path.join(folder, hidden)
+        part = self._new_part(bucket)
         try:
-            os.makedirs(folder, exist_ok=True)
-            stream = open(path, "xb", buffering=_BUFFER)  # noqa: SIM115  # closed by _end or abort
+            stream = self._place.create(part)
         except OSError as error:
             raise SinkError(
-                f"a file cannot be created: {error.strerror}",
-                file=path,
+                f"a file cannot be created: {error.strerror or error}",
+                file=shown(self._place.where(part)),
                 hint="check that every worker can see the folder and may write to it",
             ) from error
-        self._parts.append(part)
         self._current[bucket] = part
         self._open[bucket] = stream
         return stream
 
+    def _new_part(self, bucket: str) -> Part:
+        context, config = self._context, self._sink.config
+        # Further parts of the same epoch get a number, the first one does not.
+        earlier = sum(part.bucket == bucket for part in self._parts)
+        number = f"-{earlier}" if earlier else ""
+        mark = mark_of(self._sink.mark, context.job_id, context.sink)
+        if self._place.marked:
+            number = f"-{earlier}-{mark}{self._mark}"
+        stem = f"{config.part_prefix}-{context.subtask}-{context.epoch}{number}"
+        visible = f"{stem}{config.part_suffix}"
+        hidden = hidden_name(visible, mark, context.epoch, context.attempt, self._mark)
+        return Part(bucket, hidden, visible, self._place.root)
+
     def _end(self, bucket: str) -> None:
         stream = self._open.pop(bucket)
         part = self._current.pop(bucket)
+        # Known before it is durable, so that an abort finds it.
+        self._parts.append(part)
         try:
-            with stream:
-                stream.flush()
-                os.fsync(stream.fileno())
+            size = stream.tell()
+            self._parts[-1] = self._place.finish(stream, part)._replace(size=size)
         except OSError as error:
-            raise SinkError(
-                f"a file cannot be written: {error.strerror}",
-                file=os.path.join(self._sink.path, part.bucket, part.hidden),
-                hint="check the space left on the disk",
-            ) from error
+            raise self._unwritten(part, error) from error
+
+    def _unwritten(self, part: Part, error: OSError) -> SinkError:
+        return SinkError(
+            f"a file cannot be written: {error.strerror or error}",
+            file=shown(self._place.where(part)),
+            hint="check the space left on the disk, or the storage",
+        )
 
     def prepare_commit(self) -> bytes | None:
         for bucket in list(self._open):
@@ -215,14 +276,49 @@ class _FileWriter(SinkWriter):
         return Part.encode(self._parts) if self._parts else None
 
     def abort(self) -> None:
-        for stream in self._open.values():
-            with contextlib.suppress(OSError):
-                stream.close()
+        for bucket, stream in self._open.items():
+            self._place.discard(stream, self._current[bucket])
         for part in self._parts:
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._sink.path, part.bucket, part.hidden))
+            self._place.discard(None, part)
         self._open.clear()
+        self._current.clear()
         self._parts.clear()
+
+
+class _BulkFileWriter(_FileWriter):
+    """Writes through a `BulkWriter` for each file, which keeps records back until it has many."""
+
+    def __init__(self, sink: FileSink, context: WriterContext, factory: BulkWriterFactory) -> None:
+        super().__init__(sink, context, self._add)
+        self._create = factory.create
+        # By the stream, because that is what is at hand for each record.
+        self._writers: dict[int, BulkWriter] = {}
+
+    def _add(self, value: Any, stream: BinaryIO) -> None:
+        writer = self._writers.get(id(stream))
+        if writer is None:
+            writer = self._writers[id(stream)] = self._create(stream)
+        writer.add_element(value)
+
+    def _size(self, bucket: str) -> int:
+        stream = self._open[bucket]
+        return stream.tell() + self._writers[id(stream)].held
+
+    def _end(self, bucket: str) -> None:
+        stream = self._open[bucket]
+        try:
+            self._writers[id(stream)].finish()
+        except OSError as error:
+            raise self._unwritten(self._current[bucket], error) from error
+        del self._writers[id(stream)]
+        super()._end(bucket)
+
+    def abort(self) -> None:
+        for writer in self._writers.values():
+            with contextlib.suppress(Exception):
+                writer.discard()
+        self._writers.clear()
+        super().abort()
 
 
 def _of(kind: type[Any], value: Any, hint: str) -> Any:
@@ -233,7 +329,7 @@ def _of(kind: type[Any], value: Any, hint: str) -> Any:
 
 def _check_bucket(bucket: Any) -> None:
     names = bucket.split("/") if isinstance(bucket, str) else [".."]
-    if bucket != "" and any(name in ("", ".", "..") for name in names):
+    if bucket != "" and any(name in ("", ".", "..") or "\0" in name for name in names):
         raise SinkError(
             "a bucket must be a relative path below the sink's folder",
             bucket=repr(bucket),

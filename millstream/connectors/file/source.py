@@ -6,16 +6,21 @@ The driver looks for files (`millstream.connectors.file.discovery`), the workers
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any
 
 from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.common.compat import no_effect
 from millstream.common.time import DurationLike, parse_duration
 from millstream.connectors.file.discovery import BLOCK_SIZE, FileSplit, FileSplits, check_there
-from millstream.connectors.file.format import StreamFormat, TextLineFormat, read_file
-from millstream.connectors.file.paths import local_path
+from millstream.connectors.file.format import (
+    BulkFormat,
+    StreamFormat,
+    read_file,
+)
+from millstream.connectors.file.paths import stable_path
 from millstream.errors import InvalidArgument
 
 __all__ = ["FileSource", "FileSourceBuilder"]
@@ -56,6 +61,19 @@ class FileSource(Source):
         """A builder for a source that reads these paths."""
         return FileSourceBuilder(stream_format, *paths)
 
+    @staticmethod
+    def for_bulk_file_format(
+        bulk_format: BulkFormat, *paths: str | os.PathLike[str]
+    ) -> FileSourceBuilder:
+        """A builder for a source that reads files of a format with blocks, as Parquet and Avro have them."""
+        if not isinstance(bulk_format, BulkFormat):
+            raise InvalidArgument(
+                "the format must be a BulkFormat",
+                got=type(bulk_format).__name__,
+                hint="ParquetColumnarRowInputFormat(row_type); others: for_record_stream_format",
+            )
+        return FileSourceBuilder(bulk_format, *paths)
+
     def validate(self) -> None:
         """Raise SourceNotFound now if a path is missing, rather than when the job runs."""
         for path in self._paths:
@@ -69,15 +87,21 @@ class FileSource(Source):
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         """The driver's half, which looks for files."""
-        return FileSplits(self._paths, self._interval_ms, self._block_size)
+        return FileSplits(
+            self._paths,
+            self._interval_ms,
+            self._block_size,
+            whole=not self._format.splittable,
+            never_empty=isinstance(self._format, BulkFormat),
+        )
 
     def keeps_records(self) -> bool:
-        """Lines of text cannot be changed; what another format gives is not known."""
-        return type(self._format) is not TextLineFormat
+        """Formats of Millstream's own make each record anew; what another format gives is not known."""
+        return not type(self._format).__module__.startswith("millstream.")
 
     def create_reader(self) -> SourceReader:
         """The worker's half."""
-        return _FileReader(self._format)
+        return _FileReader(self._format, self._paths)
 
 
 class FileSourceBuilder:
@@ -98,7 +122,7 @@ class FileSourceBuilder:
         if not paths:
             raise InvalidArgument("a file source needs at least one path")
         self._format = stream_format
-        self._paths = [local_path(path) for path in paths]
+        self._paths = [stable_path(path) for path in paths]
         self._interval_ms: int | None = None
         self._block_size = BLOCK_SIZE
 
@@ -113,6 +137,16 @@ class FileSourceBuilder:
         self._interval_ms = interval
         return self
 
+    @no_effect("files are found and cut by Millstream's own enumerator; see set_block_size")
+    def set_file_enumerator(self, file_enumerator: Any) -> FileSourceBuilder:
+        """Accepted for compatibility."""
+        return self
+
+    @no_effect("splits stay with the subtasks that begin them")
+    def set_split_assigner(self, split_assigner: Any) -> FileSourceBuilder:
+        """Accepted for compatibility."""
+        return self
+
     def process_static_file_set(self) -> FileSourceBuilder:
         """Read the files that are there when the job starts, then end. This is the default."""
         self._interval_ms = None
@@ -120,24 +154,30 @@ class FileSourceBuilder:
 
     def set_block_size(self, block_size: int) -> FileSourceBuilder:
         """Cut files longer than this many bytes, so that several subtasks read them (64 MB)."""
-        if block_size < 1:
-            raise InvalidArgument("the block size must be 1 byte or more", got=block_size)
+        if not isinstance(block_size, int) or block_size < 1:
+            raise InvalidArgument(
+                "the block size must be 1 byte or more",
+                got=repr(block_size),
+                hint="a number of bytes",
+            )
         self._block_size = block_size
         return self
 
     def build(self) -> FileSource:
-        """The source."""
+        """The source that was built."""
         return FileSource(self._format, self._paths, self._interval_ms, self._block_size)
 
 
 class _FileReader(SourceReader):
-    def __init__(self, stream_format: StreamFormat) -> None:
+    def __init__(self, stream_format: StreamFormat, paths: Sequence[str]) -> None:
         self._format = stream_format
+        self._paths = paths
 
     def read(self, split: str, start: int, end: int) -> Iterable[Any]:
         if start >= end:
             return ()
         part = FileSplit.parse(split)
         first = part.start
-        pieces = read_file(self._format, part.path, first + start, first + end, part.size)
-        return chain.from_iterable(pieces)
+        end, size = first + end, part.size
+        pieces = read_file(self._format, part.path, first + start, end, size, self._paths)
+        return itertools.chain.from_iterable(pieces)

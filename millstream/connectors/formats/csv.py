@@ -1,10 +1,12 @@
 """Rows as lines of CSV (Flink's `CsvRowDeserializationSchema` and `CsvRowSerializationSchema`).
 
-Fields go by their position. Quotes are written where a value needs them.
+Lines are read by position; rows and dicts are written by name. Quotes are written where a value needs them. Bytes are
+Base64, as in Flink.
 """
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 from datetime import date, datetime, time
@@ -13,9 +15,9 @@ from typing import Any, TypeVar
 
 from millstream.common.serialization import DeserializationSchema, SerializationSchema
 from millstream.common.typeinfo import TypeInformation, Types
-from millstream.common.typeinfo_composite import RowTypeInfo
+from millstream.common.typeinfo_composite import MapTypeInfo, RowTypeInfo, TupleTypeInfo
 from millstream.common.types import Row
-from millstream.connectors.formats.json import row_type
+from millstream.connectors.formats.json import row_type, whole
 from millstream.errors import InvalidArgument, TypeMismatchError
 
 __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
@@ -23,9 +25,13 @@ __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 B = TypeVar("B", bound="_Builder")
 
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
+_BYTES = Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+# Python refuses values of more than 128 KB unless it is told otherwise, for the whole process.
+csv.field_size_limit(2**31 - 1)
 
 
-class _Layout:
+class CsvLayout:
     """How values stand in a line."""
 
     def __init__(self) -> None:
@@ -37,6 +43,10 @@ class _Layout:
         self.line_end = "\n"
         self.comments = False
         self.lenient = False
+        # Of whole files.
+        self.header = False
+        self.strict_header = False
+        self.skip_first = False
 
     def dialect(self) -> dict[str, Any]:
         """The arguments of Python's `csv` functions."""
@@ -55,12 +65,12 @@ class _Builder:
     """What both builders share."""
 
     def __init__(self, type_info: TypeInformation) -> None:
-        self._type = row_type(type_info)
-        self._layout = _Layout()
+        self._type = _flat(row_type(type_info))
+        self._layout = CsvLayout()
 
     def set_field_delimiter(self: B, delimiter: str) -> B:
         """What stands between fields."""
-        self._layout.delimiter = _character(delimiter)
+        self._layout.delimiter = character(delimiter)
         return self
 
     def set_array_element_delimiter(self: B, delimiter: str) -> B:
@@ -70,18 +80,31 @@ class _Builder:
 
     def set_quote_character(self: B, c: str) -> B:
         """What stands around a value that needs it."""
-        self._layout.quote = _character(c)
+        self._layout.quote = character(c)
         return self
 
     def set_escape_character(self: B, c: str) -> B:
         """What stands before a character that has another meaning."""
-        self._layout.escape = _character(c)
+        self._layout.escape = character(c)
         return self
 
     def set_null_literal(self: B, null_literal: str) -> B:
         """What None is written as."""
         self._layout.null = null_literal
         return self
+
+
+def _flat(kind: RowTypeInfo) -> RowTypeInfo:
+    """The type, if a line can hold its values."""
+    for name, inner in zip(kind.get_field_names(), kind.get_field_types(), strict=True):
+        if isinstance(inner, RowTypeInfo | MapTypeInfo | TupleTypeInfo):
+            raise InvalidArgument(
+                "CSV has no rows, tuples or maps inside rows",
+                field=name,
+                got=repr(inner),
+                hint="make columns of its fields, or write it as text",
+            )
+    return kind
 
 
 class CsvRowDeserializationSchema(DeserializationSchema):
@@ -92,24 +115,26 @@ class CsvRowDeserializationSchema(DeserializationSchema):
     Row(name='a,b', n=3)
     """
 
-    def __init__(self, kind: RowTypeInfo, layout: _Layout) -> None:
+    def __init__(self, kind: RowTypeInfo, layout: CsvLayout) -> None:
         self._kind = kind
         self._layout = layout
 
     def deserialize(self, message: bytes) -> Row | None:
         """The row; None for a comment, and for what cannot be read if that is to be ignored."""
-        text = bytes(message).decode("utf-8").rstrip("\r\n")
+        text = bytes(message).decode("utf-8", "backslashreplace").rstrip("\r\n")
         if self._layout.comments and text.startswith("#"):
             return None
         try:
-            return self._row(next(csv.reader([text], **self._layout.dialect()), []))
+            bytes(message).decode("utf-8")
+            return self.row(next(csv.reader([text], **self._layout.dialect()), []))
         except (ValueError, ArithmeticError, csv.Error, TypeMismatchError) as error:
             if self._layout.lenient:
                 return None
-            what = f"this line is not CSV of the schema's type: {error}"
-            raise TypeMismatchError(what, line=text[:200]) from error
+            problem = f"this line is not CSV of the schema's type: {error}"
+            raise TypeMismatchError(problem, line=text[:200]) from error
 
-    def _row(self, texts: list[str]) -> Row:
+    def row(self, texts: list[str]) -> Row:
+        """The row of a line's texts."""
         names, types = self._kind.get_field_names(), self._kind.get_field_types()
         if len(texts) != len(names):
             raise ValueError(f"{len(texts)} fields, and {len(names)} in the type")
@@ -119,12 +144,12 @@ class CsvRowDeserializationSchema(DeserializationSchema):
     def _value(self, text: str, kind: Any) -> Any:
         if text == self._layout.null:
             return None
+        if kind == _BYTES:
+            return base64.b64decode(text, validate=True)
         element = getattr(kind, "elem_type", None)
         if element is not None:
             parts = text.split(self._layout.array) if text else []
             return [self._value(part, element) for part in parts]
-        if isinstance(kind, RowTypeInfo):
-            raise InvalidArgument("CSV has no rows inside rows", got=repr(kind))
         return _parse(text, kind)
 
     def get_produced_type(self) -> TypeInformation:
@@ -147,7 +172,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self
 
         def build(self) -> CsvRowDeserializationSchema:
-            """The schema."""
+            """The schema that was built."""
             return CsvRowDeserializationSchema(self._type, self._layout)
 
 
@@ -159,15 +184,24 @@ class CsvRowSerializationSchema(SerializationSchema):
     b'"a,b",3,true\n'
     """
 
-    def __init__(self, kind: RowTypeInfo, layout: _Layout) -> None:
+    def __init__(self, kind: RowTypeInfo, layout: CsvLayout) -> None:
         self._kind = kind
         self._layout = layout
 
-    def serialize(self, element: Row) -> bytes:
+    def serialize(self, element: Any) -> bytes:
         """The line, with its end."""
+        return self.line([self._text(value) for value in self._kind.convert(element)])
+
+    def line(self, texts: list[str]) -> bytes:
+        """The line of some texts, with its end."""
         stream = io.StringIO()
-        csv.writer(stream, **self._layout.dialect()).writerow([self._text(one) for one in element])
-        return stream.getvalue().encode()
+        csv.writer(stream, **self._layout.dialect()).writerow(texts)
+        try:
+            return stream.getvalue().encode()
+        except UnicodeEncodeError as error:
+            raise TypeMismatchError(
+                f"a text cannot be written as UTF-8: {error.reason}", line=repr(texts)[:200]
+            ) from None
 
     def _text(self, value: Any) -> str:
         if value is None:
@@ -175,10 +209,10 @@ class CsvRowSerializationSchema(SerializationSchema):
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, list | tuple):
-            return self._layout.array.join(self._text(one) for one in value)
+            return self._layout.array.join(self._text(item) for item in value)
         if isinstance(value, datetime):
             return value.isoformat(" ")
-        return str(value)
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
     class Builder(_Builder):
         """Builds a `CsvRowSerializationSchema`."""
@@ -194,11 +228,12 @@ class CsvRowSerializationSchema(SerializationSchema):
             return self
 
         def build(self) -> CsvRowSerializationSchema:
-            """The schema."""
+            """The schema that was built."""
             return CsvRowSerializationSchema(self._type, self._layout)
 
 
-def _character(text: str) -> str:
+def character(text: str) -> str:
+    """The text, if it is one character."""
     if len(text) != 1:
         raise InvalidArgument("this must be one character", got=repr(text))
     return text
@@ -206,7 +241,7 @@ def _character(text: str) -> str:
 
 def _parse(text: str, kind: Any) -> Any:
     """A value of a simple type from its text."""
-    if kind == Types.STRING():
+    if kind in (Types.STRING(), Types.CHAR()):
         return text
     if kind == Types.BOOLEAN():
         if text.lower() not in (*_TRUE, *_FALSE):
@@ -223,4 +258,4 @@ def _parse(text: str, kind: Any) -> Any:
     ):
         if kind == declared:
             return parse(text)
-    return kind.convert(int(text))
+    return whole(kind, int(text))

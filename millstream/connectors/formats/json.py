@@ -1,14 +1,18 @@
 """Rows as JSON objects (Flink's `JsonRowDeserializationSchema` and `JsonRowSerializationSchema`).
 
-A field's type says how its JSON value is read. Dates and times are ISO 8601, as in Flink; bytes are Base64.
+A field's type says how its JSON value is read and written: as it is, or not at all. Rows and dicts go by name. Dates
+and times are ISO 8601, as in Flink, those with a time zone in UTC; bytes are Base64; decimal numbers keep all their
+digits.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
+import math
 from collections.abc import Callable
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -32,10 +36,31 @@ __all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema", "row_ty
 Reader = Callable[[Any], Any]
 
 _BYTES = Types.PRIMITIVE_ARRAY(Types.BYTE())
+_WHOLE = (Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG())
+
+
+class _Exact(float):
+    """A number with a point that knows how it was written."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """What the clocks show in UTC."""
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _time_in_utc(moment: time) -> time:
+    if moment.utcoffset():
+        raise ValueError(f"{moment.isoformat()} is not in UTC")
+    return moment.replace(tzinfo=None)
+
+
 _TIMES: dict[TypeInformation, Callable[[str], Any]] = {
     Types.SQL_DATE(): date.fromisoformat,
-    Types.SQL_TIME(): lambda text: time.fromisoformat(text).replace(tzinfo=None),
-    Types.SQL_TIMESTAMP(): lambda text: datetime.fromisoformat(text).replace(tzinfo=None),
+    Types.SQL_TIME(): lambda text: _time_in_utc(time.fromisoformat(text)),
+    Types.SQL_TIMESTAMP(): lambda text: _in_utc(datetime.fromisoformat(text)),
 }
 
 
@@ -54,23 +79,58 @@ def _reader(kind: TypeInformation, strict: bool) -> Reader:
     if isinstance(kind, SqlTimeTypeInfo):
         return _TIMES[kind]
     if kind == _BYTES:
-        return base64.b64decode
+        return functools.partial(base64.b64decode, validate=True)
     if isinstance(kind, MapTypeInfo):
         value = _reader(kind.value_type, strict)
-        return lambda found: {key: _read(value, one) for key, one in found.items()}
+        return lambda parsed: {key: _read(value, item) for key, item in parsed.items()}
     if isinstance(kind, TupleTypeInfo):
-        readers = [_reader(one, strict) for one in kind.get_field_types()]
-        return lambda found: tuple(map(_read, readers, found))
+        readers = [_reader(field_type, strict) for field_type in kind.get_field_types()]
+        return lambda parsed: tuple(map(_read, readers, _array(parsed, len(readers))))
     if isinstance(
         kind, ListTypeInfo | BasicArrayTypeInfo | ObjectArrayTypeInfo | PrimitiveArrayTypeInfo
     ):
         element = _reader(kind.elem_type, strict)
-        return lambda found: [_read(element, one) for one in found]
+        return lambda parsed: [_read(element, item) for item in _array(parsed)]
     if kind == Types.STRING():
         return _text
     if kind == Types.BIG_DEC():
-        return lambda found: Decimal(str(found))
-    return kind.convert
+        return _decimal
+    return functools.partial(whole, kind) if kind in _WHOLE else kind.convert
+
+
+def whole(kind: TypeInformation, value: Any) -> Any:
+    """A whole number of a type, if it can hold it: what comes from outside does not wrap.
+
+    >>> whole(Types.INT(), 2**31 - 1)
+    2147483647
+    """
+    found = kind.convert(value)
+    if found != value:
+        raise ValueError(f"{value} is too large for {kind!r}")
+    return found
+
+
+def _decimal(parsed: Any) -> Decimal:
+    try:
+        return Decimal(parsed.text if isinstance(parsed, _Exact) else str(parsed))
+    except ArithmeticError:
+        raise ValueError(f"{parsed!r} is not a number") from None
+
+
+def _array(parsed: Any, length: int | None = None) -> list[Any]:
+    """The elements; a text, which has some too, is none."""
+    if isinstance(parsed, list) and length in (None, len(parsed)):
+        return parsed
+    wanted = "an array" if length is None else f"an array of {length}"
+    raise TypeError(f"{json.dumps(parsed)[:100]} is not {wanted}")
+
+
+def _has_decimals(kind: Any) -> bool:
+    """True if a value of the type can hold a decimal number, for which Python's float has too few digits."""
+    if isinstance(kind, RowTypeInfo | TupleTypeInfo):
+        return any(map(_has_decimals, kind.get_field_types()))
+    inside = getattr(kind, "elem_type", None) or getattr(kind, "value_type", None)
+    return kind == Types.BIG_DEC() or (inside is not None and _has_decimals(inside))
 
 
 def _read(reader: Reader, value: Any) -> Any:
@@ -87,18 +147,18 @@ class _RowReader:
 
     def __init__(self, kind: RowTypeInfo, strict: bool) -> None:
         self.names = list(kind.get_field_names())
-        self.readers = [_reader(one, strict) for one in kind.get_field_types()]
+        self.readers = [_reader(field_type, strict) for field_type in kind.get_field_types()]
         self.strict = strict
 
-    def __call__(self, found: Any) -> Row:
-        if not isinstance(found, dict):
-            raise TypeMismatchError("a row is read from a JSON object", got=repr(found)[:200])
+    def __call__(self, parsed: Any) -> Row:
+        if not isinstance(parsed, dict):
+            raise TypeMismatchError("a row is read from a JSON object", got=repr(parsed)[:200])
         for name in self.names:
-            if self.strict and name not in found:
+            if self.strict and name not in parsed:
                 hint = "leave fail_on_missing_field() out, and the field is None"
                 raise TypeMismatchError(f"the field {name!r} is missing", hint=hint)
         values = [
-            _read(reader, found.get(name))
+            _read(reader, parsed.get(name))
             for name, reader in zip(self.names, self.readers, strict=True)
         ]
         return Row(**dict(zip(self.names, values, strict=True)))
@@ -118,6 +178,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         self._strict = strict
         self._lenient = lenient
         self._read: Reader | None = None
+        self._floats: type[_Exact] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_read": None}
@@ -126,9 +187,10 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         """The row; None for what is no JSON object, if that is to be ignored."""
         if self._read is None:
             self._read = _reader(self._kind, self._strict)
+            self._floats = _Exact if _has_decimals(self._kind) else None
         try:
-            row: Row = self._read(json.loads(message))
-        except (ValueError, TypeError, AttributeError, TypeMismatchError) as error:
+            row: Row = self._read(json.loads(message, parse_float=self._floats))
+        except (ValueError, TypeError, AttributeError, RecursionError, TypeMismatchError) as error:
             if self._lenient:
                 return None
             evidence = bytes(message[:200]).decode("utf-8", "replace")
@@ -143,7 +205,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
-        """A builder."""
+        """A builder of the schema."""
         return JsonRowDeserializationSchema.Builder()
 
     class Builder:
@@ -175,7 +237,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
-            """The schema."""
+            """The schema that was built."""
             if self._type is None:
                 raise InvalidArgument("a JSON schema needs type_info(..)")
             if self._strict and self._lenient:
@@ -197,14 +259,19 @@ class JsonRowSerializationSchema(SerializationSchema):
     def __init__(self, kind: RowTypeInfo) -> None:
         self._kind = kind
 
-    def serialize(self, element: Row) -> bytes:
+    def serialize(self, element: Any) -> bytes:
         """The object, without spaces."""
-        plain = _plain(element, self._kind)
-        return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+        text = _written(self._kind.convert(element), self._kind)
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise TypeMismatchError(
+                f"a text cannot be written as UTF-8: {error.reason}", record=repr(element)[:200]
+            ) from None
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
-        """A builder."""
+        """A builder of the schema."""
         return JsonRowSerializationSchema.Builder()
 
     class Builder:
@@ -219,28 +286,63 @@ class JsonRowSerializationSchema(SerializationSchema):
             return self
 
         def build(self) -> JsonRowSerializationSchema:
-            """The schema."""
+            """The schema that was built."""
             if self._type is None:
                 raise InvalidArgument("a JSON schema needs with_type_info(..)")
             return JsonRowSerializationSchema(self._type)
 
 
-def _plain(value: Any, kind: Any) -> Any:
-    """A value as what `json` can write."""
-    if isinstance(value, Row) and isinstance(kind, RowTypeInfo):
-        fields = zip(kind.get_field_names(), value, kind.get_field_types(), strict=True)
-        return {name: _plain(one, declared) for name, one, declared in fields}
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
+
+
+def _written(value: Any, kind: Any) -> str:
+    """A value as JSON. Python's `json` would round decimal numbers, and write some that JSON has not."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float | Decimal):
+        if not math.isfinite(value):
+            raise TypeMismatchError(
+                f"JSON has no number for {value}", hint="replace it before the sink, by None say"
+            )
+        return float.__repr__(value) if isinstance(value, float) else str(value)
+    if isinstance(value, Row):
+        names, types = _fields(value, kind)
+        fields = zip(names, value, types, strict=True)
+        inside = [f"{_quoted(name)}:{_written(item, declared)}" for name, item, declared in fields]
+        return f"{{{','.join(inside)}}}"
     if isinstance(value, dict):
-        return {
-            str(key): _plain(one, getattr(kind, "value_type", None)) for key, one in value.items()
-        }
+        inner = getattr(kind, "value_type", None)
+        inside = [f"{_quoted(str(key))}:{_written(item, inner)}" for key, item in value.items()]
+        return f"{{{','.join(inside)}}}"
     if isinstance(value, list | tuple):
-        return [_plain(one, getattr(kind, "elem_type", None)) for one in value]
+        inner = getattr(kind, "elem_type", None)
+        types = kind.get_field_types() if isinstance(kind, TupleTypeInfo) else [inner] * len(value)
+        return f"[{','.join(map(_written, value, types))}]"
+    return _quoted(_as_text(value))
+
+
+def _fields(row: Row, kind: Any) -> tuple[list[str], list[Any]]:
+    if isinstance(kind, RowTypeInfo):
+        return list(kind.get_field_names()), list(kind.get_field_types())
+    names = row._fields or [f"f{n}" for n in range(len(row))]
+    return list(names), [None] * len(names)
+
+
+def _as_text(value: Any) -> str:
+    """What JSON has no form of its own for."""
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
-    if isinstance(value, datetime | time):
-        # Flink writes both in UTC.
-        return f"{value.isoformat()}Z"
+    # Flink writes both in UTC.
+    if isinstance(value, datetime):
+        return f"{_in_utc(value).isoformat()}Z"
+    if isinstance(value, time) and not value.utcoffset():
+        return f"{value.replace(tzinfo=None).isoformat()}Z"
     if isinstance(value, date):
         return value.isoformat()
-    return float(value) if isinstance(value, Decimal) else value
+    raise TypeMismatchError("JSON has no form for this value", value=repr(value)[:200])

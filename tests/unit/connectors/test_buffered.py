@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 
 import cloudpickle
 import pytest
@@ -12,14 +11,7 @@ from millstream.connectors.buffered import BufferedEnumerator, DriverOnlyReader
 from millstream.connectors.socket import SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource
 from millstream.errors import FunctionNotSerializable, InvalidArgument, SourceError
-
-
-def eventually(condition, seconds=5.0):
-    """Wait for another thread."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come true"
-        time.sleep(0.001)
+from tests.waiting import until
 
 
 class Counting(BufferedEnumerator):
@@ -43,11 +35,11 @@ def test_a_full_buffer_blocks_until_something_is_committed(together):
     source = Counting(10, 4, together=together)
     source.restored({})
     source.discover()
-    eventually(lambda: source.available("n", 0) == 4)
+    until(lambda: source.available("n", 0) == 4)
     assert source.fetch("n", 0, 3) == [0, 1, 2]
     assert source.fetch("n", 0, 3) == [0, 1, 2], "kept until the commit"
     source.commit("n", 3)
-    eventually(lambda: source.available("n", 3) == 7)
+    until(lambda: source.available("n", 3) == 7)
     assert source.fetch("n", 3, 7) == [3, 4, 5, 6]
     assert not source.finished("n", 7)
     source.commit("n", 7)
@@ -62,7 +54,7 @@ def test_a_full_buffer_blocks_until_something_is_committed(together):
 def test_closing_stops_a_thread_that_waits(together):
     source = Counting(10, 2, together=together)
     source.discover()
-    eventually(lambda: source.available("n", 0) == 2)
+    until(lambda: source.available("n", 0) == 2)
     source.close()
     assert not source._thread.is_alive()
 
@@ -133,7 +125,7 @@ def test_a_function_runs_until_it_is_cancelled(obedient):
     enumerator = cloudpickle.loads(cloudpickle.dumps(source)).create_enumerator(1)
     enumerator.restored({})
     (split,) = enumerator.discover()
-    eventually(lambda: enumerator.available(split, 0) == 10)
+    until(lambda: enumerator.available(split, 0) == 10)
     assert enumerator.fetch(split, 0, 1) == ["numbers"]
     enumerator.close()
     assert not enumerator._thread.is_alive()
@@ -255,7 +247,7 @@ def test_a_quiet_connection_is_closed_with_the_job():
         connection, _ = listener.accept()
         with connection:
             connection.sendall(b"a\nb")
-            eventually(lambda: enumerator.available(split, 0) == 1)
+            until(lambda: enumerator.available(split, 0) == 1)
             enumerator.close()
             assert not enumerator._thread.is_alive()
 

@@ -1,5 +1,6 @@
 """Files that appear with the commit of their epoch."""
 
+import errno
 import json
 import os
 
@@ -12,7 +13,7 @@ from millstream.connectors.file import commit as file_commit
 from millstream.connectors.file.bucket_assigner import BucketAssigner, DateTimeBucketAssigner
 from millstream.connectors.file.rolling_policy import OutputFileConfig, RollingPolicy
 from millstream.connectors.file.sink import FileSink
-from millstream.errors import InvalidArgument, NotSupportedYet, SinkError
+from millstream.errors import ConfigurationError, InvalidArgument, SinkError
 
 STRINGS = Encoder.simple_string_encoder()
 
@@ -73,7 +74,7 @@ def test_a_commit_that_was_cut_short_in_the_middle_of_a_rename(tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_commit.os, "unlink", crash)
+        patch.setattr(os, "unlink", crash)
         with pytest.raises(KeyboardInterrupt):
             sink.create_committer().commit(0, [committable])
     assert len(hidden(tmp_path)) == 1
@@ -124,9 +125,9 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, links):
     if not links:
 
         def refuse(old, new):
-            raise OSError(file_commit.errno.EPERM, "no links here")
+            raise OSError(errno.EPERM, "no links here")
 
-        monkeypatch.setattr(file_commit.os, "link", refuse)
+        monkeypatch.setattr(os, "link", refuse)
     sink = flat(tmp_path).build()
     # Two uses of one sink, then another run: all three want the name part-0-0.
     for text in "abc":
@@ -236,7 +237,7 @@ def test_each_bucket_has_a_file_of_its_own(tmp_path):
     assert hidden(tmp_path) == []
 
 
-@pytest.mark.parametrize("bucket", ["../x", "/x", "a//b", "a/", None])
+@pytest.mark.parametrize("bucket", ["../x", "/x", "a//b", "a/", "a\0b", None])
 def test_buckets_outside_of_the_folder_are_refused(tmp_path, bucket):
     class Bad(BucketAssigner):
         def get_bucket_id(self, element):
@@ -287,12 +288,16 @@ def test_bad_arguments(tmp_path):
     with pytest.raises(InvalidArgument):
         RollingPolicy.default_rolling_policy(part_size=0)
     with pytest.raises(InvalidArgument):
+        RollingPolicy.default_rolling_policy(part_size="1 MB")
+    with pytest.raises(InvalidArgument):
+        OutputFileConfig.builder().with_part_suffix(None).build()
+    with pytest.raises(InvalidArgument):
         RollingPolicy.default_rolling_policy(rollover_interval="0 s")
     with pytest.raises(InvalidArgument):
         FileSink.for_row_format("", STRINGS)
-    with pytest.raises(NotSupportedYet):
-        FileSink.for_row_format("s3://bucket/out", STRINGS)
-    with pytest.raises(NotSupportedYet):
+    with pytest.raises(ConfigurationError, match="no storage is known"):
+        FileSink.for_row_format("nowhere://bucket/out", STRINGS)
+    with pytest.raises(InvalidArgument):
         flat(tmp_path).enable_compact(None, None)
 
 

@@ -154,6 +154,30 @@ def test_patterns(tmp_path):
     assert read_all(both) == ["a.txt", "b.txt"]
 
 
+def test_patterns_do_not_lead_into_what_is_hidden(tmp_path):
+    for name in ("a.txt", "day/b.txt", "_temporary/0/c.txt", ".tmp/d.txt", "day/_old/e.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    for pattern in ("**/*.txt", "**", "*"):
+        assert sorted(read_all(source_of(tmp_path / pattern).build())) == ["a.txt", "day/b.txt"]
+    assert read_all(source_of(tmp_path / "_temporary/*/*.txt").build()) == ["_temporary/0/c.txt"]
+    assert read_all(source_of(tmp_path / "*/_old/*").build()) == ["day/_old/e.txt"]
+
+
+def test_links(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("a")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "loop").symlink_to(tmp_path)
+    (tmp_path / "nowhere.txt").symlink_to(tmp_path / "gone")
+    assert read_all(source_of(tmp_path).build()) == ["a"]
+    assert read_all(source_of(tmp_path / "link" / "*.txt").build()) == ["a"]
+    assert read_all(source_of(tmp_path / "**" / "?.txt").build()) == ["a"]
+    assert read_all(source_of(tmp_path / "**" / "real").build()) == ["a"]
+    with pytest.raises(SourceNotFound):
+        read_all(source_of(tmp_path / "nowhere.*").build())
+
+
 def test_a_name_with_pattern_signs_is_a_name_if_it_is_there(tmp_path):
     (tmp_path / "a[1]#2-3.txt").write_text("found")
     assert read_all(source_of(tmp_path / "a[1]#2-3.txt").build()) == ["found"]
@@ -273,6 +297,8 @@ def test_the_builder():
         builder.monitor_continuously(0)
     with pytest.raises(InvalidArgument):
         builder.set_block_size(0)
+    with pytest.raises(InvalidArgument):
+        builder.set_block_size("64 MB")
     with pytest.raises(InvalidArgument):
         source_of()
     with pytest.raises(InvalidArgument):

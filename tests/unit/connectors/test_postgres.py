@@ -1,6 +1,7 @@
 """What the PostgreSQL sinks do before they connect; the rest is in tests/integration."""
 
 import collections
+import dataclasses
 import pickle
 import sys
 
@@ -104,7 +105,7 @@ def test_the_driver_is_missing(monkeypatch):
         sink.create_committer,
         lambda: sink.create_writer(WriterContext(0, 1, 0, "a")),
     ):
-        with pytest.raises(RuntimeUnusable, match=r"pip install millstream\[postgres\]"):
+        with pytest.raises(RuntimeUnusable, match=r"pip install 'millstream\[postgres\]'"):
             use()
 
 
@@ -152,6 +153,12 @@ def test_sinks_travel_and_committables_hold_no_secret():
 Pair = collections.namedtuple("Pair", "b a")
 
 
+@dataclasses.dataclass
+class Order:
+    b: int
+    a: int
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -162,11 +169,18 @@ Pair = collections.namedtuple("Pair", "b a")
         Row(c=3, b=2, a=1),
         {"b": 2, "a": 1, "c": 3},
         Pair(a=1, b=2),
+        Order(a=1, b=2),
         Row.of_kind(RowKind.UPDATE_AFTER, 1, 2),
     ],
 )
 def test_records_for_columns_that_are_set(record):
     assert shape("a", "b").values(record) == (1, 2)
+
+
+def test_the_names_of_a_dataclass_are_columns():
+    columns = shape()
+    assert columns.values(Order(a=1, b=2)) == (2, 1)
+    assert columns.columns == ("b", "a")
 
 
 def test_one_column_takes_plain_values():

@@ -19,6 +19,7 @@ import pytest
 )
 def test_names_are_where_pyflink_has_them(module, names):
     found = importlib.import_module(f"millstream.datastream.connectors.{module}")
+    assert names.split()
     for name in names.split():
         assert name in found.__all__
         assert hasattr(found, name)

@@ -179,7 +179,8 @@ def read(coordinator, offset):
     start = coordinator.discover(offset)
     end = coordinator.next(start)
     coordinator.ranges(start, end)
-    return sum(end["1"].values()) - sum(start["1"].values()), end
+    read = sum(place.at for place in end["s"].values())
+    return read - sum(place.at for place in start["s"].values()), end
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
@@ -189,10 +190,10 @@ def test_a_rate_makes_up_for_nothing(monkeypatch, hybrid):
     source = DataGeneratorSource(int, rate_per_second=100)
     if hybrid:
         source = HybridSource.builder(source).build()
-    coordinator = SourceCoordinator([SourceSpec(1, "source", source, 2)], 1.0)
-    coordinator.rewind({"1": {}}, {})
+    coordinator = SourceCoordinator([SourceSpec("s", 1, "source", source, 2)], 1.0)
+    coordinator.rewind({"s": {}}, {})
     now[0] += 30  # the engine starts
-    count, offset = read(coordinator, {"1": {}})
+    count, offset = read(coordinator, {"s": {}})
     assert count == 0
     now[0] += 0.125
     count, offset = read(coordinator, offset)
