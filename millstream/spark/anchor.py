@@ -45,12 +45,12 @@ def _rotate(value: int, bits: int) -> int:
 @lru_cache(maxsize=64)
 def row_ids(partitions: int) -> tuple[int, ...]:
     """For each partition the smallest id that Spark's hash partitioning puts there."""
-    found: dict[int, int] = {}
+    row_ids: dict[int, int] = {}
     row_id = 0
-    while len(found) < partitions:
-        found.setdefault(partition_of(row_id, partitions), row_id)
+    while len(row_ids) < partitions:
+        row_ids.setdefault(partition_of(row_id, partitions), row_id)
         row_id += 1
-    return tuple(found[partition] for partition in range(partitions))
+    return tuple(row_ids[partition] for partition in range(partitions))
 
 
 def _id_of(number: str, partitions: int) -> Column:

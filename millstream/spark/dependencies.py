@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from millstream.common.dependencies import Declared
 from millstream.runtime.driver.job import Job
-from millstream.runtime.task.dependencies import Dependencies, Part, prepare, staged_path
+from millstream.runtime.task.dependencies import Dependencies, ShippedFile, prepare, staged_path
 from millstream.runtime.task.spec import JobSpec
 
 __all__ = ["add_jars", "enter", "ship"]
@@ -81,5 +81,5 @@ def enter(job: JobSpec) -> None:
         os.chdir(folder)
 
 
-def _shipped(part: Part) -> str:
+def _shipped(part: ShippedFile) -> str:
     return os.path.join(_HOME, SparkFiles.getRootDirectory(), part.shipped)

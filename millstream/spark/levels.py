@@ -43,7 +43,7 @@ def level_frame(
     elif job.split_sources:
         frames.append(_unbounded_sources(session, spec, shipped))
     # An epoch that reads nothing reads nothing of frames either.
-    reads = not work or any(one.ended for one in work)
+    reads = not work or any(ranges.ended for ranges in work)
     frames.extend(_frame_sources(session, job, spec, shipped, reads=reads))
     frame = reduce(DataFrame.union, frames)
     for index, stage in enumerate(spec.levels):
@@ -68,7 +68,7 @@ def _run_of(spec: JobSpec) -> str:
 def _planned_sources(
     session: SparkSession, spec: JobSpec, shipped: bytes, work: Sequence[SubtaskRanges]
 ) -> DataFrame:
-    works = [bytes(cloudpickle.dumps(one)) for one in work]
+    works = [bytes(cloudpickle.dumps(ranges)) for ranges in work]
     count = len(works)
     return session.range(0, count, 1, count).mapInArrow(
         source_level(_run_of(spec), shipped, works), SCHEMA_DDL

@@ -20,9 +20,9 @@ from millstream.runtime.driver.run import JobRun
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.spark.anchor import Anchors
+from millstream.spark.compaction import run_compaction
 from millstream.spark.dependencies import ship
 from millstream.spark.failures import translate
-from millstream.spark.folding import run_fold
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
 from millstream.spark.session import has_executors, is_cluster, job_session, temporary_folder
@@ -46,7 +46,7 @@ class SparkRun(JobRun):
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._spec: JobSpec | None = None
-        self._folding: list[threading.Thread] = []
+        self._compacting: list[threading.Thread] = []
         self._tag = f"millstream-{job.id}"
 
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
@@ -172,35 +172,35 @@ class SparkRun(JobRun):
 
     # -- beside the epochs --------------------------------------------------------------------------------
 
-    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
-        """As a Spark job of its own, in a thread of its own."""
+    def _compact(self, store: str, segments: Sequence[StateFile]) -> None:
+        """Compact as a Spark job of its own, in a thread of its own."""
         assert self._driver is not None
         assert self._spec is not None
         driver, spec = self._driver, self._spec
 
-        def fold() -> None:
+        def work() -> None:
             try:
                 self._session.sparkContext.addJobTag(self._tag)
-                driver.folded(store, run_fold(self._session, spec, store, chain))
+                driver.compacted(store, run_compaction(self._session, spec, store, segments))
             except Exception as error:
                 if not self._stopping():
-                    _log.warning("state of %s could not be folded: %s", store, error)
-                driver.folded(store, None)
+                    _log.warning("state of %s could not be compacted: %s", store, error)
+                driver.compacted(store, None)
 
-        thread = threading.Thread(target=fold, name="millstream-fold", daemon=True)
-        self._folding = [one for one in self._folding if one.is_alive()]
-        self._folding.append(thread)
+        thread = threading.Thread(target=work, name="millstream-compaction", daemon=True)
+        self._compacting = [thread for thread in self._compacting if thread.is_alive()]
+        self._compacting.append(thread)
         thread.start()
 
     def _release(self) -> None:
-        for thread in self._folding:
+        for thread in self._compacting:
             thread.join(10)
 
 
 def _messages(frame: DataFrame, outputs: JobOutputs) -> list[EpochRow]:
     messages = []
     for row in frame.toLocalIterator(prefetchPartitions=True):
-        one = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
-        if not outputs.deliver(one):
-            messages.append(one)
+        epoch_row = EpochRow(row.edge, row.sequence, row.channel, bytes(row.payload))
+        if not outputs.deliver(epoch_row):
+            messages.append(epoch_row)
     return messages

@@ -190,8 +190,8 @@ def _choose_python(wanted: str | None, *, local: bool) -> None:
 
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    found = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if not found or not os.path.exists(found):
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.path.exists(java):
         msg = "Spark needs Java 17 or later, and no Java was found"
         raise RuntimeUnusable(
             msg,

@@ -59,10 +59,10 @@ def _plain(value: Any) -> Any:
 
 def _type(values: list[Any]) -> pa.DataType:
     try:
-        found = pa.array([_plain(value) for value in values]).type
+        inferred = pa.array([_plain(value) for value in values]).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         return pa.string()
-    return pa.string() if pa.types.is_null(found) else found
+    return pa.string() if pa.types.is_null(inferred) else inferred
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -48,7 +48,7 @@ class WorkFiles:
         self._first: dict[int, int] = {}
         count = 0
         for source in sources:
-            self._first[source.node] = count
+            self._first[source.vertex] = count
             count += source.parallelism
         self._names: list[str] = []
 
@@ -56,11 +56,11 @@ class WorkFiles:
         """Hand out an epoch's reading."""
         self._names = []
         for work in works:
-            name = _name(self._job, epoch, self._first[work.node] + work.subtask, self._slots)
+            name = _name(self._job, epoch, self._first[work.vertex] + work.subtask, self._slots)
             self._names.append(name)
             self._storage.write(name, signed(self._storage.seal, name, cloudpickle.dumps(work)))
 
     def remove(self) -> None:
-        """The epoch is complete."""
+        """Remove the files of the epoch, which is complete."""
         for name in self._names:
             self._storage.delete(name)

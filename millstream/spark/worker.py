@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from millstream.connectors.columns import as_columns, as_records
 from millstream.errors import JobError, MillstreamError, encode, told
 from millstream.runtime.base import failpoints
-from millstream.runtime.task.batch import task_for
+from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.codec import decode
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
-from millstream.spark.columns import as_columns, as_records
 from millstream.spark.dependencies import enter
 from millstream.spark.work import read_work
 
@@ -70,9 +70,9 @@ def load(run_id: str, spec: bytes) -> JobSpec:
         # Functions from modules beside the user's script are shipped by name.
         sys.path.extend(path for path in job.python_path if path not in known)
         _specs[run_id] = job
-    found = _specs[run_id]
-    enter(found)
-    return found
+    unpacked = _specs[run_id]
+    enter(unpacked)
+    return unpacked
 
 
 def _batch(context: TaskContext | None) -> int:
@@ -115,7 +115,7 @@ def source_level(
                 )
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
-                    task = task_for(job, 0, work.subtask, epoch, source=work.node)
+                    task = task_for(job, 0, work.subtask, epoch, source=work.vertex)
                     yield from task.run_source(work)
 
     return run

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millstream.errors import InvalidArgument, SinkError, told
+from millstream.errors import InvalidArgument, SinkError, decode, told
 from millstream.graph.operators import CollectOp
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.outputs import EpochRow
@@ -33,7 +33,7 @@ def as_frame(rows: DataFrame, node: int, ddl: str) -> DataFrame:
         assert isinstance(columns, StructType)
         schema = to_arrow_schema(columns, timezone="UTC")
     except PySparkException as error:
-        first = next(iter(str(error).splitlines()), "")
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise InvalidArgument(
             "Spark cannot make a frame with this schema", schema=ddl, cause=first
         ) from error
@@ -66,9 +66,15 @@ class SparkWriters:
             collected = list(_collect(messages))
             for node, (name, operator) in self._writers.items():
                 assert operator.schema is not None
+                frame = as_frame(kept, node, operator.schema)
                 try:
-                    operator.consumer(as_frame(kept, node, operator.schema), epoch)
+                    operator.consumer(frame, epoch)
                 except Exception as error:
+                    refused = decode(str(error))
+                    if refused is not None:
+                        # A record that does not fit the frame; the writer has only asked for its rows.
+                        refused.evidence.setdefault("operator", name)
+                        raise refused from error
                     msg = f"the Spark writer of '{name}' failed: {told(error)}"
                     raise SinkError(msg, operator=name, epoch=epoch) from error
             return collected

@@ -32,9 +32,11 @@ from millstream.runtime.driver.requests import (
     ControlRequest,
     answer_name,
     ask_driver,
+    read_requests,
 )
 from millstream.storage.storage import LocalStorage
 from tests.support import environment
+from tests.waiting import until
 
 
 class Live(Source):
@@ -98,13 +100,6 @@ def command(verb, *words, folder):
     return CliRunner().invoke(main, [verb, *words, "--dir", str(folder / "checkpoints")])
 
 
-def wait_until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.005)
-
-
 def check_drained(windows, records):
     """Every record that was read is in a window that has fired."""
     assert sum(count for _, count in windows) == len(records) > 0
@@ -131,7 +126,7 @@ def file_request(folder, action, *, owner=None, name="live", valid_for=600.0, ag
 
 def answer_to(folder, ticket, name="live", seconds=20.0):
     storage = LocalStorage(str(folder / "checkpoints" / name))
-    wait_until(lambda: storage.exists(answer_name(ticket)), seconds)
+    until(lambda: storage.exists(answer_name(ticket)), seconds)
     return msgspec.json.decode(storage.read(answer_name(ticket)), type=ControlAnswer)
 
 
@@ -173,7 +168,7 @@ def test_a_job_is_drained_whenever_that_is_asked(tmp_path, monkeypatch, place, v
     if before == "resumed":
         # Cancelled in the middle: the windows are open in its last checkpoint.
         client = start(tmp_path, windows, records)
-        wait_until(lambda: len(records) > 100)
+        until(lambda: len(records) > 100)
         client.cancel().result(20)
     looks = []
 
@@ -201,7 +196,7 @@ def test_a_job_is_drained_whenever_that_is_asked(tmp_path, monkeypatch, place, v
 def test_a_source_that_is_never_idle_is_drained_from_the_command_line(tmp_path):
     windows, records = [], []
     client = start(tmp_path, windows, records)
-    wait_until(lambda: len(records) > 200)
+    until(lambda: len(records) > 200)
     done = command("stop", "-d", "live", folder=tmp_path)
     assert done.exit_code == 0, done.output
     # The command comes back when the job is over, and may be started again at once.
@@ -212,7 +207,7 @@ def test_a_source_that_is_never_idle_is_drained_from_the_command_line(tmp_path):
     # Nothing is left in the savepoint of what has been fired.
     more, rest = [], []
     client = start(tmp_path, more, rest, path=path)
-    wait_until(lambda: len(rest) > 100)
+    until(lambda: len(rest) > 100)
     client.stop_with_savepoint(True).result(20)
     check_drained(more, rest)
 
@@ -245,7 +240,7 @@ def test_a_drain_that_fails_is_drained_again(tmp_path, monkeypatch, place):
             "restart-strategy.fixed-delay.delay": "1 ms",
         },
     )
-    wait_until(lambda: len(records) > 100)
+    until(lambda: len(records) > 100)
     client.stop_with_savepoint(True).result(20)
     assert failed.is_set()
     assert client.get_job_status().result() is JobStatus.FINISHED
@@ -269,7 +264,7 @@ def together(tmp_path, monkeypatch, *requests):
 
     At(monkeypatch, "before manifest", 3, ask)
     client = start(tmp_path, windows, records)
-    wait_until(lambda: client.get_job_status().result().is_terminal_state())
+    until(lambda: client.get_job_status().result().is_terminal_state())
     return client, windows, records, [answer_to(tmp_path, ticket) for ticket in tickets]
 
 
@@ -307,7 +302,7 @@ def test_a_savepoint_asked_with_a_drain_is_not_drained(tmp_path, monkeypatch):
     check_drained(windows, records)
     more, rest = [], []
     client = start(tmp_path, more, rest, path=two.path)
-    wait_until(lambda: len(rest) > 100)
+    until(lambda: len(rest) > 100)
     client.stop_with_savepoint(True).result(20)
     # All windows were still open in it.
     assert sum(count for _, count in more) > len(rest)
@@ -326,14 +321,24 @@ def test_a_cancel_goes_before_a_stop(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("action", ["stop", "cancel", "savepoint"])
-def test_a_request_that_a_dead_driver_left_unheard_does_not_reach_the_next_one(tmp_path, action):
+def test_a_request_that_a_dead_driver_left_unheard_does_not_reach_the_next_one(
+    tmp_path, action, monkeypatch
+):
+    looks = []
+
+    def looking(storage):
+        looks.append(storage)
+        return read_requests(storage)
+
+    monkeypatch.setattr(savepoints, "read_requests", looking)
     left = file_request(tmp_path, action, owner="somebody who died")
     windows, records = [], []
     client = start(tmp_path, windows, records)
-    wait_until(lambda: len(records) > 100)
+    until(lambda: len(records) > 100)
     seen = len(records)
-    time.sleep(0.6)
-    wait_until(lambda: len(records) > seen)
+    # Once to sweep, then to hear.
+    until(lambda: len(looks) >= 4)
+    until(lambda: len(records) > seen)
     assert not client.get_job_status().result().is_terminal_state()
     client.cancel().result(20)
     storage = LocalStorage(str(tmp_path / "checkpoints" / "live"))
@@ -344,7 +349,7 @@ def test_a_request_that_a_dead_driver_left_unheard_does_not_reach_the_next_one(t
 def test_a_request_that_is_too_old_is_refused_and_said_so(tmp_path):
     windows, records = [], []
     client = start(tmp_path, windows, records)
-    wait_until(lambda: len(records) > 40)
+    until(lambda: len(records) > 40)
     ticket = file_request(tmp_path, "cancel", ago=30.0, valid_for=20.0)
     assert "was not carried out" in answer_to(tmp_path, ticket).error
     assert not client.get_job_status().result().is_terminal_state()
@@ -371,7 +376,7 @@ def test_a_request_that_was_taken_back_is_not_carried_out(tmp_path, monkeypatch)
     client = start(tmp_path, windows, records)
     at.came.wait(20)
     seen = len(records)
-    wait_until(lambda: len(records) > seen + 200)
+    until(lambda: len(records) > seen + 200)
     assert not windows
     client.cancel().result(20)
     storage = LocalStorage(str(tmp_path / "checkpoints" / "live"))
@@ -392,10 +397,10 @@ def test_a_job_that_waits_for_its_restart_is_cancelled_at_once(tmp_path):
         "out", CollectOp(lambda rows: None)
     )
     client = env.execute_async("live")
-    wait_until(lambda: client.get_job_status().result() is JobStatus.RESTARTING)
+    until(lambda: client.get_job_status().result() is JobStatus.RESTARTING)
     done = command("cancel", "live", folder=tmp_path)
     assert done.exit_code == 0, done.output
-    wait_until(lambda: client.get_job_status().result() is JobStatus.CANCELED)
+    until(lambda: client.get_job_status().result() is JobStatus.CANCELED)
 
 
 KILLED = """
@@ -410,7 +415,7 @@ def test_a_job_whose_driver_was_killed_is_not_asked_and_goes_on_untouched(tmp_pa
     driver = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
     try:
         made = tmp_path / "checkpoints" / "live"
-        wait_until(lambda: any(int(p.name[4:]) >= 3 for p in made.glob("chk-*")), 60)
+        until(lambda: any(int(p.name[4:]) >= 3 for p in made.glob("chk-*")), 60)
     finally:
         driver.kill()
         driver.wait()
@@ -422,7 +427,7 @@ def test_a_job_whose_driver_was_killed_is_not_asked_and_goes_on_untouched(tmp_pa
     assert time.monotonic() - began < 5
     windows, records = [], []
     client = start(tmp_path, windows, records)
-    wait_until(lambda: len(records) > 200)
+    until(lambda: len(records) > 200)
     assert client.get_job_status().result() is JobStatus.RUNNING
     client.cancel().result(20)
 
@@ -579,7 +584,7 @@ def test_a_dead_driver_is_not_listed_as_running(tmp_path):
 def test_a_lease_that_cannot_be_read_does_not_hide_the_other_jobs(tmp_path):
     windows, records = [], []
     client = start(tmp_path, windows, records)
-    wait_until(lambda: len(records) > 40)
+    until(lambda: len(records) > 40)
     LocalStorage(str(tmp_path / "checkpoints" / "broken")).write("lease.json", b"{")
     shown = command("list", folder=tmp_path).output
     assert "live" in shown
@@ -594,7 +599,7 @@ def test_a_job_that_was_stopped_has_ended_when_its_savepoint_is_there(tmp_path, 
     for _ in range(5):
         windows, records = [], []
         client = start(tmp_path, windows, records)
-        wait_until(lambda records=records: len(records) > 40)
+        until(lambda records=records: len(records) > 40)
         client.stop_with_savepoint(drain).result(20)
         assert client.get_job_status().result() is JobStatus.FINISHED
 
@@ -602,7 +607,7 @@ def test_a_job_that_was_stopped_has_ended_when_its_savepoint_is_there(tmp_path, 
 def test_a_job_that_fails_while_it_stops_says_where_its_savepoint_is(tmp_path, monkeypatch):
     windows, records = [], []
     client = start(tmp_path, windows, records)
-    wait_until(lambda: len(records) > 40)
+    until(lambda: len(records) > 40)
 
     def fail(self):
         raise OSError(5, "Input/output error")

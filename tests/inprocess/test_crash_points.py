@@ -6,7 +6,6 @@ Each test is a situation; each runs with each outlet. What has come out in the e
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from tests.crashes import (
     latest,
     run,
 )
+from tests.waiting import until
 
 RECOVERY = "execution_state__recovery_path"
 ALLOW = {"execution_state__recovery_ignore__unclaimed__state": "true"}
@@ -292,8 +292,7 @@ def saved(folder, sink):
     each.sink_to(sink).uid("sink")
     each._sink("got", CollectOp(got.extend))
     client = env.execute_async("job")
-    while len(got) < COUNT:
-        time.sleep(0.01)
+    until(lambda: len(got) >= COUNT)
     path = client.stop_with_savepoint(False, str(folder / "savepoints")).result(30)
     client.get_job_execution_result().result(30)
     return path
@@ -368,8 +367,7 @@ def test_a_checkpoint_of_a_running_job_cannot_be_claimed(tmp_path):
     each = numbers.key_by(lambda n: n % 7).process(Seen()).uid("each")
     each.sink_to(outlet.sink()).uid("sink")
     client = env.execute_async("job")
-    while outlet.read().total() < COUNT:
-        time.sleep(0.01)
+    until(lambda: outlet.read().total() >= COUNT)
     try:
         how = {RECOVERY: str(tmp_path / "checkpoints" / "job"), CLAIM: "CLAIM"}
         with pytest.raises(JobLocked, match="cannot be claimed"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from pathlib import Path
 
 import msgspec
@@ -27,6 +26,7 @@ from millstream.graph.operators import CollectOp
 from millstream.runtime.driver import epochs
 from millstream.storage.storage import LocalStorage
 from tests.support import environment
+from tests.waiting import until
 
 FIRST, ALL, EPOCH = 60, 80, 10
 
@@ -140,16 +140,15 @@ def job(folder, count, *, out, bounded, once=False, savepoint=None):
 
 
 def wait_for(out, count):
-    end = time.monotonic() + 60
-    while len(out) < count:
-        assert time.monotonic() < end
-        time.sleep(0.002)
+    until(lambda: len(out) >= count, saying=lambda: len(out))
 
 
-def first_run(folder, *, fold, once=False, savepoints=None):
+def first_run(folder, *, compacting, once=False, savepoints=None):
     """A job that was cancelled, or stopped with a savepoint, after some epochs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epochs, "needs_folding", lambda chain: fold and len(chain) >= 4)
+        patch.setattr(
+            epochs, "needs_compaction", lambda segments: compacting and len(segments) >= 4
+        )
         out: list = []
         client = job(folder, FIRST, out=out, bounded=False, once=once)
         wait_for(out, FIRST)
@@ -167,11 +166,11 @@ def runs(tmp_path_factory):
     base = tmp_path_factory.mktemp("runs")
     committed.clear()
     made = {
-        "plain": first_run(base / "plain", fold=False),
-        "folded": first_run(base / "folded", fold=True),
-        "savepoint": first_run(base / "s1", fold=False, savepoints=base / "savepoints"),
-        "other": first_run(base / "s2", fold=True, savepoints=base / "savepoints"),
-        "once": first_run(base / "once", fold=False, once=True),
+        "plain": first_run(base / "plain", compacting=False),
+        "compacted": first_run(base / "compacted", compacting=True),
+        "savepoint": first_run(base / "s1", compacting=False, savepoints=base / "savepoints"),
+        "other": first_run(base / "s2", compacting=True, savepoints=base / "savepoints"),
+        "once": first_run(base / "once", compacting=False, once=True),
     }
     made["committed"] = list(committed)
     return made
@@ -196,15 +195,15 @@ def find(folder, kind):
         if kind == "older manifest":
             return older, latest
         manifest = decode_manifest("", latest.read_bytes())
-    chain = manifest.stores["tally/0"].chain
+    segments = manifest.stores["tally/0"].segments
     files = {
-        "full": [f for f in chain if f.full and not f.covers],
-        "folded": [f for f in chain if f.covers],
-        "changes": [f for f in chain if not f.full],
-        "latest changes": [f for f in chain[-1:] if not f.full],
+        "full": [f for f in segments if f.full and not f.covers],
+        "compacted": [f for f in segments if f.covers],
+        "changes": [f for f in segments if not f.full],
+        "latest changes": [f for f in segments[-1:] if not f.full],
     }
     found = files[kind.removeprefix("savepoint ")][0]
-    other = next(f for f in reversed(chain) if f is not found)
+    other = next(f for f in reversed(segments) if f is not found)
     return folder / found.name, folder / other.name
 
 
@@ -298,8 +297,8 @@ FALLS_BACK = {"latest manifest", "latest changes"}
         ("plain", "full"),
         ("plain", "changes"),
         ("plain", "latest changes"),
-        ("folded", "folded"),
-        ("folded", "latest manifest"),
+        ("compacted", "compacted"),
+        ("compacted", "latest manifest"),
     ],
 )
 def test_a_damaged_checkpoint(runs, tmp_path, run, kind, damage):
@@ -372,7 +371,7 @@ def test_a_damaged_savepoint(runs, tmp_path, kind, damage):
 
 def test_nothing_is_damaged(runs, tmp_path):
     """The cases above fail because of the damage."""
-    shutil.copytree(runs["folded"], tmp_path / "checkpoints" / "job")
+    shutil.copytree(runs["compacted"], tmp_path / "checkpoints" / "job")
     shutil.copytree(runs["savepoint"], tmp_path / "savepoint")
     for folder, path in (
         (tmp_path / "checkpoints", None),

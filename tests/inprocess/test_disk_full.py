@@ -7,7 +7,6 @@ import errno
 import os
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from millstream.graph.operators import CollectOp
 from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers, Tally, expected, wait_for
 from tests.support import environment
+from tests.waiting import until
 
 COUNT, EPOCH = 60, 10
 
@@ -165,7 +165,7 @@ def test_a_removal_that_fails_does_not_end_the_job(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalStorage, "delete", delete)
     monkeypatch.setattr(
-        "millstream.runtime.driver.epochs.needs_folding", lambda chain: len(chain) >= 3
+        "millstream.runtime.driver.epochs.needs_compaction", lambda segments: len(segments) >= 3
     )
     out: list = []
     start(tmp_path, out).get_job_execution_result().result(60)
@@ -196,7 +196,7 @@ def test_a_small_disk(small_disk):
     ballast.write_bytes(bytes((64 - 4) * 4096))
     out: list = []
     client = start(small_disk, out, restarts=10**6)
-    time.sleep(0.3)
+    until(lambda: client.get_metrics() is not None and client.get_metrics().restarts >= 3)
     assert not client.get_job_execution_result().done()
     assert len(out) < COUNT
     ballast.unlink()

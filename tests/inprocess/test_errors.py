@@ -429,7 +429,7 @@ def test_a_record_with_a_lock(then):
     assert error.code == "RECORD_NOT_SERIALIZABLE"
     assert "lock" in error.evidence["cause"]
     assert error.evidence["record"].startswith("(7, <unlocked _thread.lock")
-    assert "'locks'" in error.what or then(numbers(environment())).get_name() != "locks"
+    assert error.evidence["operator"] == "locks"
     assert "open()" in error.hint
 
 
@@ -695,7 +695,7 @@ def test_a_partitioner_that_raises():
         UserFunctionError,
     )
     assert "the partitioner after" in error.what
-    assert error.evidence["line"].startswith(line_of("boom")) or "boom" in error.evidence["line"]
+    assert error.evidence["line"].startswith(line_of("boom"))
 
 
 def test_forward_needs_the_same_parallelism():

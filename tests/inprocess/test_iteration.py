@@ -6,7 +6,6 @@ import heapq
 import json
 import random
 import threading
-import time
 from collections import Counter
 
 import pytest
@@ -37,6 +36,7 @@ from millstream.runtime.driver import epochs
 from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers, Once, committed
 from tests.support import collect, environment
+from tests.waiting import until
 
 NEWS = OutputTag("news")
 
@@ -190,10 +190,7 @@ def test_the_loop_of_an_unbounded_stream_turns_while_nothing_comes():
 
 
 def wait_for(out, count):
-    end = time.monotonic() + 60
-    while len(out) < sum(expected(count).values()):
-        assert time.monotonic() < end
-        time.sleep(0.002)
+    until(lambda: len(out) >= sum(expected(count).values()), saying=lambda: len(out))
 
 
 def test_the_end_does_not_wait_for_a_checkpoint():
@@ -373,8 +370,7 @@ def endless(env, out, uid="loop"):
 def test_a_savepoint_holds_what_is_between_two_rounds(tmp_path, drain):
     out = []
     client = endless(environment(2), out)
-    while len(out) < 40:
-        time.sleep(0.002)
+    until(lambda: len(out) >= 40)
     path = client.stop_with_savepoint(drain, str(tmp_path / "s")).result(30)
     client.get_job_execution_result().result(30)
     assert Counter(out) == Counter((n, x + 1) for n in range(4) for x in range(len(out) // 4))
@@ -383,8 +379,7 @@ def test_a_savepoint_holds_what_is_between_two_rounds(tmp_path, drain):
         more = []
         env = environment(parallelism, execution__state_recovery__path=start)
         client = endless(env, more)
-        while len(more) < 40:
-            time.sleep(0.002)
+        until(lambda more=more: len(more) >= 40)
         client.cancel().result(30)
         both = Counter(out + more)
         assert both == Counter((n, x + 1) for n in range(4) for x in range(len(out + more) // 4))

@@ -174,7 +174,9 @@ class Fixed(KeySelector):
 
 @pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
 @pytest.mark.parametrize(
-    "select", [Fixed(), lambda n: Decimal(n % 5), lambda n: (n % 5, "x")], ids=str
+    "select",
+    [Fixed(), lambda n: Decimal(n % 5), lambda n: (n % 5, "x")],
+    ids=["object", "decimal", "tuple"],
 )
 def test_keys_that_travel_with_their_records_are_the_selectors(mode, select):
     env = environment(2, None, execution__runtime_mode=mode)

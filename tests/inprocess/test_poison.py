@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pickle
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millstream.api.error_policy import ErrorPolicy
 from millstream.common import Time, Types
 from millstream.common.configuration import Configuration
+from millstream.common.serialization import Encoder
+from millstream.common.watermark_strategy import (
+    TimestampAssigner,
+    WatermarkGenerator,
+    WatermarkStrategy,
+)
 from millstream.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -17,12 +25,15 @@ from millstream.datastream import (
     OutputTag,
     StreamExecutionEnvironment,
 )
+from millstream.datastream.connectors.file_system import BucketAssigner, FileSink
 from millstream.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import InvalidArgument, JobError, UserFunctionError
+from tests.support import keeping
 
 BAD = OutputTag("bad")
 
@@ -268,3 +279,74 @@ def test_an_exception_without_a_text_is_told_all_the_same():
 def test_a_policy_that_is_none_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="no such error policy"):
         ErrorPolicy(*wrong)
+
+
+class AtSecond(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value[1]
+
+
+class Punctuated(WatermarkGenerator):
+    """After each record the watermark is at its time: the next one of the same time would be late."""
+
+    def on_event(self, event, event_timestamp, output):
+        output.emit_watermark(event_timestamp)
+
+    def on_periodic_emit(self, output):
+        pass
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        WatermarkStrategy.for_monotonous_timestamps(),
+        WatermarkStrategy.for_generator(Punctuated),
+    ],
+    ids=["monotonous", "punctuated"],
+)
+def test_records_with_a_timestamp_keep_it_where_those_without_are_dead_letters(strategy):
+    bad = OutputTag("bad")
+    env = environment()
+    stamped = (
+        env.from_collection([("a", 1), ("a",), ("a", 4), ("a", 12)])
+        .assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(AtSecond()))
+        .on_error(ErrorPolicy.dead_letter(bad))
+    )
+    windows = stamped.key_by(lambda v: v[0]).window(
+        TumblingEventTimeWindows.of(Time.milliseconds(10))
+    )
+    late = OutputTag("late")
+    sums = windows.side_output_late_data(late).reduce(lambda x, y: (x[0], x[1] + y[1]))
+    with keeping() as kept:
+        kept.add("sums", sums)
+        kept.add("late", sums.get_side_output(late))
+        kept.add("bad", stamped.get_side_output(bad).map(lambda letter: letter.record))
+        env.execute()
+        assert kept.values("sums") == [("a", 5), ("a", 12)]
+        assert kept.values("late") == []
+        assert kept.values("bad") == ["('a',)"]
+
+
+def test_a_strategy_that_cannot_make_its_generator_says_so():
+    env = environment()
+    supplier: Any = lambda context: Punctuated()  # noqa: E731 - one parameter too many
+    strategy = WatermarkStrategy.for_generator(supplier)
+    stream = env.from_collection([("a", 1)]).assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(AtSecond())
+    )
+    with pytest.raises(UserFunctionError, match="could not make its generator: TypeError"):
+        list(stream.execute_and_collect())
+
+
+def test_dead_letters_go_into_a_sink_that_stands_right_behind(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment("in-process")
+    bad = OutputTag("bad")
+    numbers = env.from_collection(["1", "x", "3"]).map(int).on_error(ErrorPolicy.dead_letter(bad))
+    encoder = Encoder.simple_string_encoder()
+    sink = FileSink.for_row_format(str(tmp_path), encoder)
+    sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+    numbers.get_side_output(bad).sink_to(sink.build())
+    numbers.print()
+    env.execute("letters into files")
+    (part,) = tmp_path.iterdir()
+    assert "ValueError" in part.read_text()

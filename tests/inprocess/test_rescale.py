@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.compat.programs import start, wait_for
 from tests.inprocess.test_state import BY_SPLIT, environment, expected, run_to
 from tests.inprocess.test_state import wait_for as wait_for_results
+from tests.waiting import until
 
 COUNT = 3000
 
@@ -34,10 +33,7 @@ def test_1_4_2_3_under_load(tmp_path, uninterrupted):
     for stage, parallelism in enumerate((1, 4, 2, 3), 1):
         client = start(COUNT, out, parallelism, path)
         if stage < 4:
-            end = time.monotonic() + 60
-            while len(out) < stage * 4 * 300:
-                assert time.monotonic() < end
-                time.sleep(0.002)
+            until(lambda stage=stage: len(out) >= stage * 4 * 300, saying=lambda: len(out))
             path = client.stop_with_savepoint(False, str(tmp_path)).result(60)
             client.get_job_execution_result().result(60)
             assert len(out) < 4 * COUNT, "the job was too fast to be stopped on the way"

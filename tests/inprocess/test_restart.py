@@ -32,6 +32,7 @@ from millstream.runtime.driver.restart import Restarts
 from millstream.storage.storage import LocalStorage
 from tests.inprocess.test_damage import Numbers, Tally, expected, wait_for
 from tests.support import environment
+from tests.waiting import until
 
 TROUBLE = OSError(5, "Input/output error")
 
@@ -423,10 +424,7 @@ def test_the_progress_line_says_that_a_job_restarts(tmp_path):
         "out", CollectOp(lambda rows: None)
     )
     client = env.execute_async("trouble")
-    deadline = time.monotonic() + 20
-    while client.get_job_status().result() is not JobStatus.RESTARTING:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: client.get_job_status().result() is JobStatus.RESTARTING)
     line = describe(client._run)
     assert line.startswith("trouble: restarting in 3")
     assert "attempt 2" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +17,9 @@ from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from millstream.errors import MillstreamError, StateMismatch, StateNotFound
 from millstream.graph.operators import CollectOp
+from millstream.runtime.driver import savepoints
 from tests.inprocess.test_state import BY_SPLIT, Numbers, environment, run_to, wait_for
+from tests.waiting import until
 
 
 class Count(KeyedProcessFunction):
@@ -63,7 +66,7 @@ def saved(tmp_path, function, count=60, **options):
 
 
 def refused(*args, **options):
-    client = start(*args, [], **options)
+    client = start(*args, [], **options)  # type: ignore[call-arg]
     with pytest.raises(MillstreamError) as caught:
         client.get_job_execution_result().result(30)
     return caught.value
@@ -85,6 +88,41 @@ def test_a_savepoint_of_a_running_job(tmp_path):
     assert len(more) == 60
     last = dict(sorted(more))
     assert last == {f"k{k}": 27 - (k > 3) for k in range(6)}
+
+
+def test_a_restart_leaves_the_files_of_a_savepoint_that_is_being_copied(tmp_path, monkeypatch):
+    begun, failed, go = tmp_path / "begun", tmp_path / "failed", threading.Event()
+    write = savepoints.write_savepoint
+
+    def slowly(*args):
+        begun.touch()
+        assert go.wait(60)
+        return write(*args)
+
+    def fail_once(value):
+        if begun.exists() and not failed.exists():
+            failed.touch()
+            raise ValueError("once")
+        return value
+
+    monkeypatch.setattr(savepoints, "write_savepoint", slowly)
+    out = []
+    restart = {"restart__strategy_type": "fixed-delay", "restart__strategy_fixed__delay_delay": "0"}
+    env = environment(2, millstream_epoch_records=20, **restart)
+    numbers = env.from_source(Numbers(4000, unbounded=True), None, "numbers").uid("numbers")
+    counted = numbers.map(fail_once).key_by(BY_SPLIT).process(count_ints()).uid("counter")
+    counted._sink("out", CollectOp(out.extend))
+    client = env.execute_async("counting")
+    wait_for(out, 200)
+    asked = client.trigger_savepoint(str(tmp_path / "saved"))
+    until(failed.exists)
+    # More checkpoints than are kept.
+    wait_for(out, len(out) + 1000)
+    go.set()
+    path = asked.result(30)
+    client.cancel().result(30)
+    found = millstream.state.open_savepoint(path, allow_pickle=True)
+    assert len(list(found.rows("counter", "count"))) == 6
 
 
 def test_stop_with_drain(tmp_path):

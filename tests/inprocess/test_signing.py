@@ -34,8 +34,8 @@ from millstream.cli import main
 from millstream.common.typeinfo import Types
 from millstream.errors import ConfigurationError, MillstreamError
 from millstream.graph.operators import CollectOp
-from millstream.runtime.driver.savepoints import INTENT
-from millstream.runtime.state import segments as state_chain
+from millstream.runtime.driver.job_folder import INTENT
+from millstream.runtime.state import segments as state_segments
 from millstream.storage.open import open_storage
 from millstream.storage.seal import SIZE, Seal, signed
 from millstream.storage.storage import LocalStorage
@@ -124,7 +124,7 @@ def test_a_signed_savepoint_moves_and_is_rescaled(backend: str, key: str, tmp_pa
 def test_a_job_goes_on_from_its_own_signed_checkpoints(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_chain, "_MAX_CHAIN", 3)
+    monkeypatch.setattr(state_segments, "_MAX_SEGMENTS", 3)
     folder = {"execution_checkpointing_dir": str(tmp_path / "chk")}
     out: list[Any] = []
     for count in (120, 240):
@@ -137,10 +137,10 @@ def test_a_job_goes_on_from_its_own_signed_checkpoints(
     assert state
     assert all(map(is_signed, state))
     storage = open_storage(str(job), seal=Seal.of(key))
-    chains = [
-        store.chain for store in read_manifest(storage, list_epochs(storage)[-1]).stores.values()
+    stores = [
+        store.segments for store in read_manifest(storage, list_epochs(storage)[-1]).stores.values()
     ]
-    assert any(file.covers for chain in chains for file in chain), "none was folded"
+    assert any(file.covers for segments in stores for file in segments), "none was compacted"
     client = start(key_file(tmp_path / "other", b"x" * 32), 300, [], **folder)
     with pytest.raises(MillstreamError) as raised:
         client.get_job_execution_result().result(30)
@@ -415,11 +415,12 @@ def test_what_a_task_is_to_read_is_signed(key: str, tmp_path: Path) -> None:
     levels = [SimpleNamespace(vertices=[SimpleNamespace(parallelism=1, splits=True)])]
     storage = open_storage(str(tmp_path / "job"), seal=Seal.of(key))
     job: Any = SimpleNamespace(run_id="r", levels=levels, storage=lambda: storage)
-    work = WorkFiles(job, [SimpleNamespace(node=1, parallelism=1)])  # type: ignore[list-item]
+    sources: Any = [SimpleNamespace(vertex=1, parallelism=1)]
+    work = WorkFiles(job, sources)
     work.write(0, [SubtaskRanges(1, 0, [], False)])
     data = read_work(job, 0, 0)
     assert data is not None
-    assert pickle.loads(data).node == 1
+    assert pickle.loads(data).vertex == 1
     (file,) = files(tmp_path / "job")
     for changed in (data, b"", file.read_bytes()[:SIZE] + pickle.dumps(Evil(tmp_path / "made"))):
         file.write_bytes(changed)

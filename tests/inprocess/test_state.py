@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -28,6 +27,7 @@ from millstream.datastream.state import (
 )
 from millstream.errors import MillstreamError, NoCurrentKey, UnsupportedOperation
 from millstream.graph.operators import CollectOp
+from tests.waiting import until
 
 
 def environment(parallelism=2, **options):
@@ -180,10 +180,7 @@ def run_to(env, count, out, *, unbounded=True, uid=True, **kwargs):
 
 
 def wait_for(out, count):
-    end = time.monotonic() + 30
-    while len(out) < count:
-        assert time.monotonic() < end, len(out)
-        time.sleep(0.005)
+    until(lambda: len(out) >= count, saying=lambda: len(out))
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "lmdb"])

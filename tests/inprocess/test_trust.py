@@ -83,7 +83,7 @@ def savepoint(
         parallelism=1,
         max_parallelism=128,
         operators=["op"],
-        chain=[StateFile(FILE, 1, True, writer.size)],
+        segments=[StateFile(FILE, 1, True, writer.size)],
     )
     info = OperatorInfo(
         name="op", parallelism=1, max_parallelism=128, states={name: {"kind": kind}}
@@ -268,7 +268,7 @@ def test_a_plain_table_is_read_beside_a_pickled_one(tmp_path: Path) -> None:
     storage.delete(METADATA)
     store = StoreState(
         subtask=0, parallelism=1, max_parallelism=128, operators=["op"],
-        chain=[StateFile(FILE, 1, True, writer.size)],
+        segments=[StateFile(FILE, 1, True, writer.size)],
     )  # fmt: skip
     info = OperatorInfo(
         name="op", parallelism=1, max_parallelism=128, states={"s": {"kind": "value"}}

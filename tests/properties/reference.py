@@ -45,7 +45,7 @@ SELECTORS = {
     "list": lambda v: [v[0], v[2] % 3],
     # Two equal sets need not look the same, and keys are compared by their looks here.
     **{
-        kind: (lambda v, spelling=spelling: spelling.write("abc"[v[2] % 3]))
+        kind: (lambda v, spelling=spelling: spelling.write("abc"[v[2] % 3]))  # type: ignore[misc]
         for kind, spelling in KEYS.items()
         if "set" not in kind and kind != "dictionary"
     },

@@ -164,6 +164,7 @@ def test_programs_without_time_give_the_same(drawn, epoch, memory):
     expected = Reference(nodes, parallelism)
     streaming = run_without_time(STREAMING, nodes, parallelism, epoch, ends)
     batch = run_without_time(BATCH, nodes, parallelism, None, ends, **options(memory))
+    assert ends
     for number in ends:
         node = nodes[number]
         rolling = node.kind in ("rolling", "reduce")

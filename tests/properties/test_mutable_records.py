@@ -110,7 +110,7 @@ def again_locally(v: Any) -> Any:
     out = [None, None, []]
     for more in (0, 1):
         out[0], out[1] = v[0], v[1] + more
-        out[2][:] = [v[1] + more]
+        out[2][:] = [v[1] + more]  # type: ignore[index]
         yield out
 
 

@@ -91,6 +91,8 @@ def build(env, nodes):
                 stream = getattr(inputs[0].key_by(keys[0]), node.argument)(1)
             case "reduce":
                 stream = inputs[0].key_by(keys[0]).reduce(ref.REDUCES[node.argument])
+            case unknown:
+                raise ValueError(unknown)
         if node.parallelism is not None and node.kind not in (*ref.VIEWS, "source"):
             stream.set_parallelism(node.parallelism)
         streams.append(stream)
@@ -181,6 +183,7 @@ def test_programs_do_what_the_reference_says(drawn, data):
         for number in watched:
             kept.add(f"{number}", streams[number], expected.parallelism_of(number))
         env.execute()
+        assert watched
         for number in watched:
             node = nodes[number]
             records, order = expected.read(number, expected.parallelism_of(number))

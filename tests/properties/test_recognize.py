@@ -349,7 +349,7 @@ def nested(v: Any) -> Any:
 def imports(v: Any) -> Any:
     import sys
 
-    sys.last_record = v  # type: ignore[attr-defined]
+    sys.last_record = v
     return v
 
 

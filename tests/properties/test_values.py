@@ -361,13 +361,13 @@ class Job:
         self.keys = KeyContext()
         self.states = KeyedStates(self.store, "op", "op", self.keys)
 
-    def version(self, chain=(), parents=()):
+    def version(self, segments=(), parents=()):
         return StoreState(
             subtask=self.subtask,
             parallelism=self.parallelism,
             max_parallelism=MAX,
             operators=["op"],
-            chain=list(chain),
+            segments=list(segments),
             parents=list(parents),
         )
 
@@ -420,7 +420,7 @@ def got(kind, state):
 
 
 def at_another_parallelism(backend, folder, file, kind, descriptor):
-    parent = Parent(root="", subtask=0, parallelism=1, operators=["op"], chain=[file])
+    parent = Parent(root="", subtask=0, parallelism=1, operators=["op"], segments=[file])
     found = []
     for subtask in range(2):
         mine = subtask_of(key_group(canonical("key"), MAX), 2, MAX) == subtask
@@ -519,10 +519,10 @@ def test_what_was_put_is_there_everywhere(backend, data, one):
         edited = millstream.state.open_savepoint(
             editor.write(f"{folder}/edited"), allow_pickle=True
         )
-        (chain,) = (store.chain for store in edited.manifest.stores.values())
+        (segments,) = (store.segments for store in edited.manifest.stores.values())
         again = Job(backend, folder)
         again.storage = again.store.storage = again.store._storage = edited.storage
-        again.store.open(again.version(chain))
+        again.store.open(again.version(segments))
         state = again.state(kind, descriptor)
         for key in ("key", "other"):
             again.at(key)

@@ -1,3 +1,4 @@
 """What everything else in the runtime rests on: the clock, the reading of bytecode, how failures are told of.
 
-Nothing here knows of records, state or operators."""
+Imports no other package of the runtime. Of operators it knows the node of the graph that a failure is told of, of state
+the protocol of a table's index."""

@@ -90,7 +90,7 @@ def expression_of(function: Any, arguments: int) -> Any:
         if name in ("LOAD_FAST", "LOAD_FAST_BORROW") and value in names:
             stack.append(Argument(names.index(value)))
         elif name in _TWO and {*value} <= {*names}:
-            stack.extend(Argument(names.index(one)) for one in value)
+            stack.extend(Argument(names.index(variable)) for variable in value)
         elif name in ("LOAD_CONST", "LOAD_SMALL_INT"):
             stack.append(Constant(value))
         elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
@@ -139,16 +139,20 @@ def timestamp_subscript_of(method: Any) -> int | str | None:
     return _subscript(expression_of(method.__func__, 3), 1)
 
 
-def _subscript(found: Any, argument: int) -> int | str | None:
-    if type(found) is not Field or type(found.of) is not Argument or found.of.place != argument:
+def _subscript(expression: Any, argument: int) -> int | str | None:
+    if (
+        type(expression) is not Field
+        or type(expression.of) is not Argument
+        or expression.of.place != argument
+    ):
         return None
-    return _plain(found.name)
+    return _plain(expression.name)
 
 
-def _plain(found: Any) -> int | str | None:
+def _plain(expression: Any) -> int | str | None:
     """A constant that is a whole number or text, and not a truth value."""
-    if type(found) is Constant and type(found.value) in (int, str):
-        value: int | str = found.value
+    if type(expression) is Constant and type(expression.value) in (int, str):
+        value: int | str = expression.value
         return value
     return None
 
@@ -159,10 +163,10 @@ def pair_of(function: Any, v: str) -> str | None:
     >>> pair_of(lambda word: (word, 1), "v2"), pair_of(lambda word: (1, word), "v2")
     ('(v2, 1)', None)
     """
-    found = expression_of(function, 1)
-    if type(found) is not Tuple or len(found.parts) != 2:
+    expression = expression_of(function, 1)
+    if type(expression) is not Tuple or len(expression.parts) != 2:
         return None
-    first, second = found.parts
+    first, second = expression.parts
     if type(first) is not Argument or type(second) is not Constant:
         return None
     constant = second.value
@@ -183,11 +187,11 @@ def kept_fields(function: Any) -> set[int]:
     >>> kept_fields(lambda a, b: (a[1], a[0]))
     set()
     """
-    found = expression_of(function, 2)
-    if type(found) is not Tuple:
+    expression = expression_of(function, 2)
+    if type(expression) is not Tuple:
         return set()
     kept: set[int] = set()
-    for place, part in enumerate(found.parts):
+    for place, part in enumerate(expression.parts):
         if _is_field(part, place):
             kept.add(place)
         elif not (
@@ -200,11 +204,11 @@ def kept_fields(function: Any) -> set[int]:
     return kept
 
 
-def _is_field(found: Any, place: int) -> bool:
-    """True if it is this field of an argument."""
-    if type(found) is not Field or type(found.of) is not Argument:
+def _is_field(expression: Any, place: int) -> bool:
+    """True if the expression is a field of an argument, the one at `place`."""
+    if type(expression) is not Field or type(expression.of) is not Argument:
         return False
-    name = _plain(found.name)
+    name = _plain(expression.name)
     return type(name) is int and name == place
 
 
@@ -259,7 +263,11 @@ _HARMLESS = frozenset(
         "abs all any ascii bin bool bytes chr complex dict divmod enumerate float frozenset hash hex "
         "int isinstance len list max min oct ord pow range repr reversed round set sorted str sum tuple zip"
     ).split()
-) | {one for one in vars(builtins).values() if isinstance(one, type) and issubclass(one, Exception)}
+) | {
+    kind
+    for kind in vars(builtins).values()
+    if isinstance(kind, type) and issubclass(kind, Exception)
+}
 _BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset)
 _METHODS = frozenset(
     name for kind in _BUILTIN_TYPES for name in dir(kind) if not name.startswith("_")
@@ -283,7 +291,9 @@ def _keeps_nothing(function: Any, seen: set[CodeType]) -> bool:
         except TypeError:
             return False
     defaults = (*(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values())
-    if plain.__closure__ or not all(one is None or _is_constant(one) for one in defaults):
+    if plain.__closure__ or not all(
+        default is None or _is_constant(default) for default in defaults
+    ):
         return False
     code = plain.__code__
     if code in seen:
@@ -306,8 +316,8 @@ def _is_closed(
         if name in _KEEPING:
             return False
         if name == "LOAD_GLOBAL":
-            found = scope.get(value, getattr(builtins, value, _KEEPING))
-            if not _is_constant(found) and not _keeps_nothing(found, seen):
+            global_value = scope.get(value, getattr(builtins, value, _KEEPING))
+            if not _is_constant(global_value) and not _keeps_nothing(global_value, seen):
                 return False
         elif name in ("LOAD_METHOD", "LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR"):
             if value not in _METHODS:
@@ -315,7 +325,11 @@ def _is_closed(
         # Also one of two variables that are loaded at once.
         elif "FAST" in name and {*forbidden} & {*(value if type(value) is tuple else (value,))}:
             return False
-    return all(_is_closed(one, (), scope, seen) for one in code.co_consts if type(one) is CodeType)
+    return all(
+        _is_closed(constant, (), scope, seen)
+        for constant in code.co_consts
+        if type(constant) is CodeType
+    )
 
 
 def _is_constant(value: Any) -> bool:

@@ -81,7 +81,7 @@ class BadRecords:
         self.seen = 0
 
     def take(self, error: Exception, record: Any) -> DeadLetter:
-        """One more."""
+        """Count a bad record; the letter about it. Raises what is not the record's fault."""
         if isinstance(error, MillstreamError) and not isinstance(error, _OF_THE_RECORD):
             raise error
         self.bad += 1

@@ -7,10 +7,11 @@ operator was running and which variable held that operator's input.
 from __future__ import annotations
 
 import linecache
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CodeType
+from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
 __all__ = ["Code", "Location", "Module"]
@@ -49,6 +50,15 @@ class Module:
         return scope["make"](*self.values)
 
 
+def _identity(value: Any) -> Any:
+    """What tells one bound value from another. A method is a new object each time that it is asked for."""
+    if isinstance(value, MethodType):
+        return id(value.__self__), id(value.__func__)
+    if isinstance(value, BuiltinMethodType) and value.__self__ is not None:
+        return id(value.__self__), value.__name__
+    return id(value)
+
+
 class _Function:
     __slots__ = ("depth", "lines", "prepared")
 
@@ -62,32 +72,37 @@ class _Function:
 class Code:
     """A module in the making: functions inside one factory whose parameters are the bound values."""
 
-    def __init__(self, filename: str) -> None:
+    def __init__(self, filename: str, title: str = "") -> None:
         self.filename = filename
+        # A comment of one line, whatever names the user has given.
+        self._title = "".join(c if c.isprintable() else " " for c in title or filename)
         self._functions: list[_Function] = []
         self._stack: list[_Function] = []
         self._bound: dict[str, Any] = {}
-        self._counter = 0
+        self._names: dict[Any, str] = {}
+        self._used: Counter[str] = Counter()
         self.location: Location | None = None
 
     def bind(self, value: Any, hint: str) -> str:
-        """A name by which generated code reaches a value; a closure cell, as fast as a local."""
-        self._counter += 1
-        name = f"{hint}_{self._counter}"
-        self._bound[name] = value
+        """The name by which generated code reaches a value, the same each time: a closure cell, as fast as a local."""
+        identity = _identity(value)
+        name = self._names.get(identity)
+        if name is None:
+            name = self._names[identity] = self.name(hint)
+            self._bound[name] = value
         return name
 
-    def bind_once(self, value: Any, hint: str) -> str:
-        """As `bind`, the same name each time for one object."""
-        for name, known in self._bound.items():
-            if known is value:
-                return name
-        return self.bind(value, hint)
+    def name(self, hint: str) -> str:
+        """A new name for a function or a bound value: `send_1`, `send_2`."""
+        hint += "_"
+        self._used[hint] += 1
+        return f"{hint}{self._used[hint]}"
 
-    def fresh(self, hint: str = "v") -> str:
-        """A new local variable."""
-        self._counter += 1
-        return f"{hint}{self._counter}"
+    def fresh(self, hint: str = "record") -> str:
+        """A new local variable: `key`, `key2`. No other function of the module has it."""
+        self._used[hint] += 1
+        count = self._used[hint]
+        return hint if count == 1 else f"{hint}{count}"
 
     def line(self, text: str) -> None:
         """Add a line to the function at hand."""
@@ -115,9 +130,9 @@ class Code:
         return self._stack[-1].depth >= MAX_DEPTH
 
     @contextmanager
-    def function(self, name: str, parameter: str) -> Iterator[None]:
-        """A function of one parameter."""
-        function = _Function(f"def {name}({parameter}):")
+    def function(self, name: str, parameters: str) -> Iterator[None]:
+        """Begin a function; the lines that are added inside of the `with` are its body."""
+        function = _Function(f"def {name}({parameters}):")
         self._functions.append(function)
         self._stack.append(function)
         yield
@@ -127,7 +142,10 @@ class Code:
 
     def finish(self, exports: list[str]) -> Module:
         """Compile; `exports` are the functions that `Module.build` gives back."""
-        lines: list[tuple[str, Location | None]] = [(f"def make({', '.join(self._bound)}):", None)]
+        lines: list[tuple[str, Location | None]] = [
+            (f"# {self._title}", None),
+            (f"def make({', '.join(self._bound)}):", None),
+        ]
         for function in self._functions:
             lines.extend(function.lines)
         lines.append((f"    return ({', '.join(exports)},)", None))

@@ -18,7 +18,6 @@ class Emitter(Protocol):
 
     code: Code
     subtask: int
-    epoch_hooks: dict[int, Any]
 
     def at(
         self, node: StreamNode, variable: str, role: str = "run", declared_at: Any = None
@@ -39,6 +38,3 @@ class Emitter(Protocol):
 
     def append(self, writer: EdgeWriter, index: int, expression: str) -> None:
         """Append to a fixed target's list."""
-
-    def children_of(self, node: StreamNode) -> list[StreamNode]:
-        """The operators of the chain that read a node."""

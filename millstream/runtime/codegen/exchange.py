@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import dis
 import itertools
 import random
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 from millstream.api.functions import Partitioner
+from millstream.common.constants import NO_TIME
 from millstream.errors import UserFunctionError
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import Key
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.base.recognize import subscript_of
 from millstream.runtime.codegen.emitter import Emitter
-from millstream.runtime.codegen.fields import field_getter
+from millstream.runtime.codegen.keys import emit_canonical, emit_key, make_canonical
 from millstream.runtime.state.table import MISSING
-from millstream.runtime.wire.keys import canonical, key_group, subtask_of
+from millstream.runtime.wire.keys import key_group, subtask_of
 from millstream.runtime.wire.output import EdgeWriter
 
-__all__ = ["emit_canonical", "emit_current_key", "emit_exchange", "emit_key", "is_repeatable"]
+__all__ = ["emit_exchange"]
 
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
@@ -50,37 +48,13 @@ def emit_exchange(
         assert edge.partitioning.key is not None
         if edge.carries_key:
             bare = emit_key(builder, node, edge.partitioning.key, variable)
-            key = code.fresh("c")
+            key = code.fresh("route_key")
             code.line(f"{key} = {bare}")
-            _emit_canonical(builder, key)
+            make_canonical(builder, key)
             variable = f"({bare}, {variable})"
         else:
             key = emit_canonical(builder, node, edge.partitioning.key, variable)
-        routes: dict[Any, Any] = {}
-        send, get = code.fresh("send"), code.bind(routes.get, "route")
-        if expanding:
-            router = _key_router(edge, routes, list(range(len(writer.lists))), writer.by_group)
-            find = code.bind(router, "find")
-            code.line(f"{send} = {get}({key})")
-            with code.block(f"if {send} is None:"):
-                code.line(f"{send} = {find}({key})")
-            _append_checked(builder, writer, send, variable)
-        else:
-            # The cache leads straight from a key to the `append` of its target's list.
-            choices: list[Any] = (
-                list(zip(writer.appends, writer.stamp_appends, strict=True))
-                if writer.stamps
-                else writer.appends
-            )
-            find = code.bind(_key_router(edge, routes, choices, writer.by_group), "find")
-            code.line(f"{send} = {get}({key})")
-            with code.block(f"if {send} is None:"):
-                code.line(f"{send} = {find}({key})")
-            if writer.stamps:
-                stamp = code.fresh("stamp")
-                code.line(f"{send}, {stamp} = {send}")
-                code.line(f"{stamp}({builder.stamp()})")
-            code.line(f"{send}({variable})")
+        _emit_routed(builder, edge, writer, key, variable, expanding)
         return
     if strategy is Strategy.GLOBAL or (len(writer.lists) == 1 and strategy is not Strategy.CUSTOM):
         builder.append(writer, 0, variable)
@@ -88,28 +62,61 @@ def emit_exchange(
     if strategy is Strategy.CUSTOM:
         choice = _emit_custom(builder, node, edge, variable)
     else:
-        start = _Start(builder.subtask, len(writer.lists))
-        builder.epoch_hooks[edge.id] = start
-        picker = start.random if strategy is Strategy.SHUFFLE else start.next
+        # An operator may emit at several places of the code; they take turns by one choice.
+        if writer.choice is None:
+            writer.choice = _Choice(builder.subtask, len(writer.lists))
+        picker = writer.choice.random if strategy is Strategy.SHUFFLE else writer.choice.next
         choice = f"{code.bind(picker, 'pick')}()"
-    index = code.fresh("t")
+    index = code.fresh("target")
     code.line(f"{index} = {choice}")
     if expanding:
         _append_checked(builder, writer, index, variable)
     else:
-        appends = code.bind(writer.appends, "sends")
+        appends = code.bind(writer.appends, "appends")
         code.line(f"{appends}[{index}]({variable})")
         if writer.stamps:
             stamps = code.bind(writer.stamp_appends, "stamps")
             code.line(f"{stamps}[{index}]({builder.stamp()})")
 
 
+def _emit_routed(
+    builder: Emitter, edge: Edge, writer: EdgeWriter, key: str, variable: str, expanding: bool
+) -> None:
+    """Lines that send a record to the subtask of its key."""
+    code = builder.code
+    routes: dict[Any, Any] = {}
+    if expanding:
+        choices: list[Any] = list(range(len(writer.lists)))
+        target = code.fresh("target")
+    elif writer.stamps:
+        # The cache leads straight from a key to the `append` of its target's list.
+        choices = list(zip(writer.appends, writer.stamp_appends, strict=True))
+        target = code.fresh("appends")
+    else:
+        choices = writer.appends
+        target = code.fresh("append")
+    route = code.bind(routes.get, "route")
+    find = code.bind(_key_router(edge, routes, choices, writer.by_group), "find")
+    code.line(f"{target} = {route}({key})")
+    with code.block(f"if {target} is None:"):
+        code.line(f"{target} = {find}({key})")
+    if expanding:
+        _append_checked(builder, writer, target, variable)
+    elif writer.stamps:
+        append, append_time = code.fresh("append"), code.fresh("append_time")
+        code.line(f"{append}, {append_time} = {target}")
+        code.line(f"{append_time}({builder.stamp()})")
+        code.line(f"{append}({variable})")
+    else:
+        code.line(f"{target}({variable})")
+
+
 def _append_checked(builder: Emitter, writer: EdgeWriter, index: str, variable: str) -> None:
     code = builder.code
     lists, bound, records = (
-        code.bind(writer.lists, "lists"),
+        code.bind(writer.lists, "buffers"),
         code.bind(writer, "writer"),
-        code.fresh("l"),
+        code.fresh("buffer"),
     )
     code.line(f"{records} = {lists}[{index}]")
     code.line(f"{records}.append({variable})")
@@ -133,7 +140,7 @@ def _emit_combined(
         writer.combined = _Combined(edge, writer)
     send = writer.combined
     combined = send.held
-    so_far, missing = code.fresh("s"), code.bind(MISSING, "MISSING")
+    so_far, missing = code.fresh("so_far"), code.bind(MISSING, "MISSING")
     held = code.bind(combined, "combined")
     if edge.combines_pairs and _is_first_field(edge.partitioning.key):
         # The word count: of (key, number) only the number need be held.
@@ -142,7 +149,7 @@ def _emit_combined(
         with code.block(f"if {pair} and type({variable}[1]) is int and {key} is {variable}[0]:"):
             code.line(f"{numbers}[{key}] = {get}({key}, 0) + {variable}[1]")
             with code.block(f"if len({numbers}) >= {_COMBINED}:"):
-                code.line(f"{code.bind(send, 'send')}()")
+                code.line(f"{code.bind(send, 'send_combined')}()")
         with code.block("else:"):
             _emit_held(builder, edge, variable, key, so_far, missing, held, send)
         return
@@ -167,7 +174,7 @@ def _emit_held(
     code.line(f"{so_far} = {code.bind(combined.get, 'combining')}({key}, {missing})")
     with code.block(f"if {so_far} is {missing}:"):
         with code.block(f"if len({held}) >= {_COMBINED}:"):
-            code.line(f"{code.bind(send, 'send')}()")
+            code.line(f"{code.bind(send, 'send_combined')}()")
         code.line(f"{held}[{key}] = {variable}")
     combine = code.bind(edge.combiner, "combine")
     if edge.combines_pairs:
@@ -227,7 +234,7 @@ def _key_router(
     return find
 
 
-class _Start:
+class _Choice:
     """Round robin and random choice that begin anew in each epoch, so that a retry makes the same choices,
     and at another target in each epoch, so that small epochs do not all go to the first."""
 
@@ -276,93 +283,3 @@ def _emit_custom(builder: Emitter, node: StreamNode, edge: Edge, variable: str) 
 
     builder.at(node, variable, "partition", edge.partitioning.key.declared_at)
     return f"{code.bind(checked, 'partition')}({key})"
-
-
-def emit_key(builder: Emitter, node: StreamNode, key: Key, variable: str) -> str:
-    """Write the lines that take the key out of `variable`; the name of its variable."""
-    code = builder.code
-    brought = builder.brought_key(key)
-    if brought is not None:
-        return brought
-    role = "key" if key.field is None else f"key {key.field!r}"
-    builder.at(node, variable, role, key.declared_at)
-    name = code.fresh("k")
-    subscript = key.field if isinstance(key.field, int) else subscript_of(key.selector)
-    if subscript is not None:
-        code.line(f"{name} = {variable}[{subscript!r}]")
-    elif isinstance(key.field, str):
-        code.line(f"{name} = {code.bind(field_getter(key.field), 'field')}({variable})")
-    else:
-        code.line(
-            f"{name} = {builder.bind_function(node, key.selector, 'get_key', 'key')}({variable})"
-        )
-    if key.key_type is not None:
-        check = key.key_type.check_expression(name)
-        if check is not None:
-            convert = code.bind(key.key_type.convert, "convert")
-            if check == "False":
-                code.line(f"{name} = {convert}({name})")
-            else:
-                with code.block(f"if not ({check}):"):
-                    code.line(f"{name} = {convert}({name})")
-    return name
-
-
-def emit_canonical(builder: Emitter, node: StreamNode, key: Key, variable: str) -> str:
-    """As `emit_key`, then its canonical form: strings and ints are their own."""
-    name = emit_key(builder, node, key, variable)
-    _emit_canonical(builder, name)
-    return name
-
-
-def _emit_canonical(builder: Emitter, name: str) -> None:
-    code = builder.code
-    with code.block(f"if type({name}) is not str and type({name}) is not int:"):
-        code.line(f"{name} = {code.bind(canonical, 'canonical')}({name})")
-
-
-# Builtins that give the same for the same, in every process; `hash` does not.
-_SAME = frozenset(
-    "abs bool bytes complex divmod float frozenset int isinstance len list max min ord repr round set "
-    "sorted str sum tuple".split()
-)
-# What reads anything but the record, or changes something.
-_OUTSIDE = ("DEREF", "CLOSURE", "CLASSDEREF", "STORE_", "DELETE_", "IMPORT", "YIELD", "NAME")
-
-
-def is_repeatable(key: Key) -> bool:
-    """True if a key can be taken out of a record a second time, and is the same: the selector looks at nothing but the
-    record, constants and builtins. Any other may be random, or depend on what it has seen; its key travels with the
-    record, which costs some 150 ns.
-
-    >>> import random
-    >>> is_repeatable(Key(lambda v: v[0].lower())), is_repeatable(Key(lambda v: random.random()))
-    (True, False)
-    """
-    if key.field is not None or key.selector in (str, int, len):
-        return True
-    function = key.selector
-    if type(function) is not FunctionType or function.__closure__ or function.__defaults__:
-        return False
-    for step in dis.get_instructions(function):
-        name = step.opname
-        if name == "LOAD_GLOBAL":
-            if step.argval not in _SAME or step.argval in function.__globals__:
-                return False
-        elif name != "STORE_FAST" and any(part in name for part in _OUTSIDE):
-            return False
-    return True
-
-
-def emit_current_key(
-    builder: Emitter, node: StreamNode, key: Key, variable: str, context: str
-) -> str:
-    """Lines that take the key out of `variable` and make it the current one of `context`; the variable that has its
-    canonical form."""
-    name = emit_key(builder, node, key, variable)
-    code = builder.code
-    code.line(f"{context}.key = {name}")
-    _emit_canonical(builder, name)
-    code.line(f"{context}.canon = {name}")
-    builder.at(node, variable)
-    return name

@@ -20,7 +20,7 @@ def misfit(
     """The error for a record that cannot be aggregated."""
     call = f"{op.kind}({op.field!r}) on '{name}'"
     try:
-        found = reader_of(op.field)(value)
+        field = reader_of(op.field)(value)
     except Exception:
         wanted = None
         if isinstance(op.field, int):
@@ -36,7 +36,7 @@ def misfit(
         return TypeMismatchError(
             f"{call} needs a number",
             operator=name,
-            found=type(found).__name__,
+            found=type(field).__name__,
             hint="turn the field into a number first, for example with map",
         )
     return TypeMismatchError(

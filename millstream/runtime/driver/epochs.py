@@ -22,6 +22,7 @@ from millstream.errors import CheckpointFailed, JobLocked, StateError
 from millstream.redaction import get_logger
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.codegen.bad_records import check_share
+from millstream.runtime.driver.at_most_once import after_intent, write_intent
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.loops import fed_back_to
@@ -29,12 +30,12 @@ from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.savepoints import SavepointRequests
-from millstream.runtime.state.store import extend_chain, needs_folding
+from millstream.runtime.state.store import extend_segments, needs_compaction
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.reports import TaskReport
 from millstream.runtime.wire.rows import REPORT
-from millstream.storage.storage import shown
+from millstream.storage.storage import shown_root
 
 __all__ = ["EpochDriver", "Outcome"]
 
@@ -61,12 +62,12 @@ class EpochDriver:
         job: Job,
         folder: JobFolder,
         cancelled: threading.Event,
-        fold: Callable[[str, Sequence[StateFile]], None] | None = None,
+        compact: Callable[[str, Sequence[StateFile]], None] | None = None,
     ) -> None:
         self._job = job
         self.folder = folder
         self._cancelled = cancelled
-        self._fold = fold
+        self._compact = compact
         self.outputs = JobOutputs(job)
         self.metrics = JobMetrics(job.plan)
         self.savepoints = SavepointRequests(folder)
@@ -74,7 +75,7 @@ class EpochDriver:
         self._coordinator: Coordinator | None = None
         # What other threads tell the coordinator of the attempt at hand.
         self._told: deque[events.Event] = deque()
-        self._folded: deque[tuple[str, StateFile | None]] = deque()
+        self._compacted: deque[tuple[str, StateFile | None]] = deque()
         self._work: Sequence[SubtaskRanges] = ()
         # What the epoch that ran last has for the driver.
         self._rows: deque[EpochRow] = deque()
@@ -101,18 +102,21 @@ class EpochDriver:
             self._job.layout(job_id),
             mode=self._job.settings.mode,
             retained=self._job.settings.retained,
-            must_fold=needs_folding if self._fold is not None else lambda chain: False,
-            extend=extend_chain,
+            must_compact=needs_compaction if self._compact is not None else lambda segments: False,
+            extend=extend_segments,
             sweep_every=_SWEEP_EVERY,
         )
         # A new one, because what is told of a former attempt may still come.
         self._told = deque()
-        self._folded.clear()
+        self.savepoints.attempt(self._told.append)
+        self._compacted.clear()
         # An epoch that was to be the last and failed has told nobody.
         self._draining = False
         manifest = start.manifest
+        if manifest is not None:
+            self.outputs.starts_from(manifest.made.job_id, manifest.made.epoch)
         self._carry_out(self._tell(events.Resume(manifest, start.kept)), _no_tasks)
-        offsets, feedback = self._after_intent(manifest)
+        offsets, feedback = self._go_on_after(manifest)
         self.planner.rewind(offsets, manifest.times if manifest else None, feedback)
         self.ended = start.finished or (manifest is not None and manifest.ended)
         self.extra = {} if manifest is None else manifest.extra
@@ -127,31 +131,20 @@ class EpochDriver:
             restored=start.restored,
         )
 
-    def _after_intent(self, manifest: Manifest | None) -> tuple[events.Offsets | None, Feedback]:
-        """Where to go on. At-most-once: what was about to be read when the driver was lost is not read again."""
-        after: tuple[events.Offsets | None, Feedback] = (None, {})
-        if manifest is not None:
-            after = manifest.offsets, manifest.feedback
-        if self._job.settings.mode != "AT_MOST_ONCE":
-            return after
-        intent = self.savepoints.read_intent(0 if manifest is None else manifest.epoch)
-        if intent is None:
-            return after
-        kept = {
-            uid: [f for f in files if f.epoch >= intent.epoch or f in intent.unread.get(uid, ())]
-            for uid, files in after[1].items()
-        }
-        return intent.offsets, kept
+    def _go_on_after(self, manifest: Manifest | None) -> tuple[events.Offsets | None, Feedback]:
+        if self._job.settings.mode == "AT_MOST_ONCE":
+            return after_intent(self.folder.storage, manifest)
+        return (None, {}) if manifest is None else (manifest.offsets, manifest.feedback)
 
     def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
         """One epoch, steps 1 to 8 of the coordinator; `extra` goes into its manifest."""
-        while self._folded:
-            store, file = self._folded.popleft()
+        while self._compacted:
+            store, file = self._compacted.popleft()
             # A sweep, at a restart or in between, may have met the file before anybody knew of it.
             if file is None or self.folder.storage.size(file.name) != file.size:
-                self._tell(events.FoldFailed(store))
+                self._tell(events.CompactionFailed(store))
             else:
-                self._tell(events.Folded(store, file))
+                self._tell(events.Compacted(store, file))
         outcome = None
         while outcome is None:
             # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
@@ -191,7 +184,7 @@ class EpochDriver:
                 return self._plan()
             case commands.Intend(epoch=epoch, offsets=offsets, unread=unread):
                 self.folder.check_lease()
-                self.savepoints.write_intent(epoch, offsets, unread)
+                write_intent(self.folder.storage, epoch, offsets, unread)
                 return events.Intended()
             case commands.Run(epoch=epoch):
                 return self._run(epoch, run)
@@ -205,7 +198,9 @@ class EpochDriver:
                     raise JobLocked(msg, folder=self.folder.storage.root) from None
                 except OSError as error:
                     msg = f"checkpoint {manifest.epoch} could not be written: {error}"
-                    raise CheckpointFailed(msg, folder=shown(self.folder.storage.root)) from error
+                    raise CheckpointFailed(
+                        msg, folder=shown_root(self.folder.storage.root)
+                    ) from error
                 reached("after manifest")
                 self.metrics.checkpoint(manifest, size)
                 return events.Published()
@@ -221,9 +216,9 @@ class EpochDriver:
             case commands.Remove():
                 reached("cleaning up")
                 return self._remove(command)
-            case commands.Fold(store=store, chain=chain):
-                assert self._fold is not None
-                self._fold(store, chain)
+            case commands.Compact(store=store, segments=segments):
+                assert self._compact is not None
+                self._compact(store, segments)
                 return None
             case _:
                 assert_never(command)
@@ -232,13 +227,13 @@ class EpochDriver:
         assert self._coordinator is not None
         if self._restoring:
             self._restoring = False
-            self._work = self.planner.nothing()
+            self._work = self.planner.plan_empty()
         elif self.savepoints.begin_drain():
             self._draining = True
-            self._work = self.planner.nothing(ended=True)
+            self._work = self.planner.plan_empty(ended=True)
         elif self.savepoints.waiting and self._coordinator.manifest is None:
             # A savepoint of a job that has no checkpoint yet, which its first epochs may have failed to make.
-            self._work = self.planner.nothing()
+            self._work = self.planner.plan_empty()
         else:
             work = self.planner.plan(self._cancelled, wake=lambda: self.savepoints.waiting)
             if work is None:
@@ -268,7 +263,7 @@ class EpochDriver:
             )
             for report, (committables, feedback) in zip(reports, made, strict=True)
         ]
-        times = self.planner.took(reports)
+        times = self.planner.take_reports(reports)
         self._warn_of_late(reports)
         self.metrics.update(epoch, reports)
         for uid, (bad, seen) in self.metrics.bad_records.items():
@@ -361,9 +356,9 @@ class EpochDriver:
 
     # -- around the epochs --------------------------------------------------------------------------------------
 
-    def folded(self, store: str, file: StateFile | None) -> None:
-        """A chain has been folded (None: it could not be). Called from any thread."""
-        self._folded.append((store, file))
+    def compacted(self, store: str, file: StateFile | None) -> None:
+        """A store's segments have been compacted (None: they could not be). Called from any thread."""
+        self._compacted.append((store, file))
 
     def _serve_savepoints(self) -> bool:
         """Write the savepoints that were asked for; True if the job is to stop with one."""
@@ -373,7 +368,7 @@ class EpochDriver:
             return False
         # Who starts from the savepoint must not repeat what a driver that took over has done since.
         self.folder.check_lease()
-        return self.savepoints.serve(manifest, self._told.append, drained=self._draining)
+        return self.savepoints.serve(manifest, drained=self._draining)
 
     def may_fall_back(self, error: BaseException) -> bool:
         """After a failure: True if it was a damaged file and an older checkpoint stands in."""

@@ -29,7 +29,7 @@ from millstream.graph.operators import (
 )
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamGraph, StreamNode
-from millstream.runtime.codegen.exchange import is_repeatable
+from millstream.runtime.codegen.keys import is_repeatable
 from millstream.runtime.operators.combining import combining
 from millstream.runtime.task.dependencies import Dependencies, stage
 from millstream.runtime.task.spec import EdgeTarget, JobSpec, LevelSpec, VertexSpec, store_name
@@ -97,11 +97,11 @@ class Job:
         """The sources that are read by splits."""
         return [
             SourceSpec(
+                v.head.uid,
                 v.id,
                 v.head.name,
                 v.head.operator.source,
                 v.parallelism,
-                v.head.uid,
                 timed=any(edge.watermarked for edge in self.plan.out_edges(v)),
                 strategies=tuple(_strategies(v)),
             )
@@ -148,11 +148,11 @@ class Job:
             and self.settings.epoch_records is None
         )
 
-    def with_max_parallelism(self, found: dict[str, int]) -> Job:
+    def with_max_parallelism(self, maximums: dict[str, int]) -> Job:
         """The job whose operators have the maximum parallelism that is `found` of them, where nobody has set it."""
         nodes = {
-            id_: replace(node, max_parallelism=found[node.uid])
-            if node.derived_maximum and found.get(node.uid, 0) >= node.parallelism
+            id_: replace(node, max_parallelism=maximums[node.uid])
+            if node.derived_maximum and maximums.get(node.uid, 0) >= node.parallelism
             else node
             for id_, node in self.graph.nodes.items()
         }
@@ -314,7 +314,7 @@ def _waits(edge: Edge, head: StreamNode) -> bool:
 
 def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:
     """The edges that bring a vertex watermarks, each under a name of its own: two may lead from one operator to it."""
-    found: list[InputEdge] = []
+    inputs: list[InputEdge] = []
     known: dict[str, int] = {}
     for edge in edges:
         if not edge.watermarked:
@@ -325,18 +325,18 @@ def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:
                 senders[target].append(sender)
         name = f"{edge.source_uid}|{edge.tag_id or ''}|{edge.input_index}"
         known[name] = known.get(name, 0) + 1
-        found.append(
+        inputs.append(
             InputEdge(
                 edge.id,
                 edge.input_index,
                 name if known[name] == 1 else f"{name}|{known[name]}",
                 edge.from_splits,
                 edge.from_frame,
-                tuple(tuple(one) for one in senders),
+                tuple(tuple(subtasks) for subtasks in senders),
                 edge.source_parallelism,
             )
         )
-    return tuple(found)
+    return tuple(inputs)
 
 
 def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
@@ -392,8 +392,8 @@ def _ship(vertex: JobVertex, edges: Sequence[Edge], classes: dict[str, type]) ->
         return bytes(cloudpickle.dumps(parts))
     except Exception as error:
         for node in vertex.nodes:
-            what = f"the function of '{node.name}'"
-            _check_ships(what, node.name, node.declared_at, node.operator, error)
+            subject = f"the function of '{node.name}'"
+            _check_ships(subject, node.name, node.declared_at, node.operator, error)
         for edge in edges:
             name = next(n.name for n in vertex.nodes if n.id == edge.source_node)
             key = edge.partitioning.key
@@ -403,12 +403,12 @@ def _ship(vertex: JobVertex, edges: Sequence[Edge], classes: dict[str, type]) ->
         raise
 
 
-def _check_ships(what: str, operator: str, line: Any, part: Any, original: Exception) -> None:
+def _check_ships(subject: str, operator: str, line: Any, part: Any, original: Exception) -> None:
     try:
         cloudpickle.dumps(part)
     except Exception as error:
         raise FunctionNotSerializable(
-            f"{what} cannot be sent to the workers",
+            f"{subject} cannot be sent to the workers",
             operator=operator,
             declared_at=line,
             cause=told(error),

@@ -45,7 +45,7 @@ from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
 from millstream.storage.open import open_storage
 from millstream.storage.seal import Seal
-from millstream.storage.storage import Storage, shown, stable
+from millstream.storage.storage import Storage, shown_root, stable
 
 __all__ = ["INTENT", "JobFolder", "Start", "job_folder_name"]
 
@@ -134,8 +134,8 @@ class JobFolder:
             # It is said when the job starts.
             manifest = None
         if manifest is not None:
-            found = {uid: info.max_parallelism for uid, info in manifest.operators.items()}
-            self._job = self._job.with_max_parallelism(found)
+            maximums = {uid: info.max_parallelism for uid, info in manifest.operators.items()}
+            self._job = self._job.with_max_parallelism(maximums)
         return self._job
 
     @property
@@ -208,7 +208,7 @@ class JobFolder:
         # In its own folder the job is the one that it would be left to.
         if self._job.settings.claim_mode == "NO_CLAIM" and not own:
             manifest = _left_alone(manifest)
-        manifest = self._fitting(manifest, layout, shown(path))
+        manifest = self._fitting(manifest, layout, shown_root(path))
         epoch = max([manifest.epoch, *epochs]) + 1
         # Files of the job's own folder are kept for as long as a checkpoint names them, others are not.
         root = "" if own else storage.root
@@ -226,7 +226,7 @@ class JobFolder:
         # It speaks of the job that was here before.
         self.storage.delete(INTENT)
         write_manifest(self.storage, begin)
-        _log.info("starting from %s (checkpoint %d)", shown(path), manifest.epoch)
+        _log.info("starting from %s (checkpoint %d)", shown_root(path), manifest.epoch)
         return Start(begin, self._kept([*epochs, epoch]), restored=True)
 
     def _from_latest(self, epochs: list[int], *, again: bool, exactly_once: bool) -> Start:
@@ -239,7 +239,7 @@ class JobFolder:
             msg = f"there is no checkpoint of the job {wanted!r} to go on from"
             raise StateNotFound(
                 msg,
-                folder=shown(self.storage.root),
+                folder=shown_root(self.storage.root),
                 found="none" if manifest is None else f"{manifest.job_name} ({manifest.job_id})",
                 hint="check execution.checkpointing.dir and the job's name",
             )
@@ -249,7 +249,9 @@ class JobFolder:
         manifest = self._left_to_commit(manifest)
         if again:
             # The epoch in which all stores leave their former layout behind may have failed.
-            between = any(one.parents and not one.chain for one in manifest.stores.values())
+            between = any(
+                store.parents and not store.segments for store in manifest.stores.values()
+            )
             return Start(manifest, self._kept(epochs), restored=between)
         layout = self._job.layout(self.job_id)
         where = f"checkpoint {manifest.epoch} of '{settings.name}'"
@@ -368,9 +370,9 @@ class JobFolder:
         try:
             remove_claimed(path, self.storage.seal)
         except (OSError, JobLocked) as error:
-            _log.warning("%s was claimed, and stays: %s", shown(path), error)
+            _log.warning("%s was claimed, and stays: %s", shown_root(path), error)
         else:
-            _log.info("%s was claimed, and is removed", shown(path))
+            _log.info("%s was claimed, and is removed", shown_root(path))
 
     def _sweep(self, start: Start) -> None:
         """Remove what attempts have left behind that no checkpoint names."""
@@ -428,8 +430,12 @@ def _place(root: str) -> str:
     return os.path.realpath(path) if os.path.isabs(path) else path
 
 
-def _same(one: Manifest, other: Manifest) -> bool:
-    return (one.job_id, one.epoch, one.created_at) == (other.job_id, other.epoch, other.created_at)
+def _same(first: Manifest, second: Manifest) -> bool:
+    return (first.job_id, first.epoch, first.created_at) == (
+        second.job_id,
+        second.epoch,
+        second.created_at,
+    )
 
 
 def _left_alone(manifest: Manifest) -> Manifest:

@@ -20,9 +20,9 @@ from millstream.runtime.driver.epochs import EpochDriver, Outcome
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.driver.run import JobRun
-from millstream.runtime.state.store import fold_chain
-from millstream.runtime.task.batch import task_for
+from millstream.runtime.state.store import compact
 from millstream.runtime.task.dependencies import prepare, staged_path
+from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.task.task import close_run
 from millstream.runtime.wire.ranges import SubtaskRanges
@@ -64,10 +64,10 @@ class InProcessRun(JobRun):
                 if driver.epoch(run) is not Outcome.GO_ON:
                     return
 
-    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
+    def _compact(self, store: str, segments: Sequence[StateFile]) -> None:
         assert self._driver is not None
         storage = self._driver.folder.storage
-        self._driver.folded(store, fold_chain(storage, store, chain, uuid.uuid4().hex[:16]))
+        self._driver.compacted(store, compact(storage, store, segments, uuid.uuid4().hex[:16]))
 
 
 def _inside(folder: str | None) -> AbstractContextManager[None]:
@@ -106,7 +106,7 @@ def run_epoch(spec: JobSpec, epoch: int, work: Iterable[SubtaskRanges]) -> list[
 
 
 def _source_task(spec: JobSpec, epoch: int, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
-    return task_for(spec, 0, work.subtask, epoch, source=work.node).run_source(work)
+    return task_for(spec, 0, work.subtask, epoch, source=work.vertex).run_source(work)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

@@ -37,26 +37,26 @@ class Loops:
         self._files = {uid: files for uid, files in feedback.items() if files and uid in own}
 
     def ranges(self, *, ended: bool) -> list[SubtaskRanges]:
-        """All of it, spread over the subtasks of the loops' sources."""
+        """All that was fed back, spread over the subtasks of the loops' sources."""
         result: list[SubtaskRanges] = []
         for spec in self._specs:
             by_subtask: dict[int, list[SplitRange]] = {}
             for channel, file in enumerate(self._files.get(spec.uid, ())):
                 # Never said to have ended, never announced: nobody waits for the watermarks of a loop.
-                progress = SplitProgress(spec.node, file.name, 0, file.records, False, 0)
+                progress = SplitProgress(spec.uid, file.name, 0, file.records, False, 0)
                 part = SplitRange(channel, progress)
                 by_subtask.setdefault(channel % spec.parallelism, []).append(part)
             subtasks: Iterable[int] = range(spec.parallelism) if ended else sorted(by_subtask)
             result.extend(
-                SubtaskRanges(spec.node, subtask, tuple(by_subtask.get(subtask, ())), ended)
+                SubtaskRanges(spec.vertex, subtask, tuple(by_subtask.get(subtask, ())), ended)
                 for subtask in subtasks
             )
         return result
 
-    def nothing(self, *, ended: bool) -> list[SubtaskRanges]:
+    def empty_ranges(self, *, ended: bool) -> list[SubtaskRanges]:
         """The reading of an epoch that reads nothing."""
         return [
-            SubtaskRanges(spec.node, subtask, (), ended)
+            SubtaskRanges(spec.vertex, subtask, (), ended)
             for spec in self._specs
             for subtask in range(spec.parallelism)
         ]
@@ -75,8 +75,10 @@ def fed_back_to(
 
     def apart(made: Mapping[str, list[bytes]]) -> tuple[dict[str, list[bytes]], Feedback]:
         feedback = {
-            heads[u]: [read.decode(one) for one in m] for u, m in made.items() if u in heads
+            heads[u]: [read.decode(file) for file in m] for u, m in made.items() if u in heads
         }
-        return {uid: one for uid, one in made.items() if uid not in heads}, feedback
+        return {
+            uid: committables for uid, committables in made.items() if uid not in heads
+        }, feedback
 
     return apart

@@ -11,6 +11,7 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.graph.level_plan import LevelPlan
 from millstream.graph.operators import FeedbackSourceOp
 from millstream.runtime.wire.reports import TaskReport
+from millstream.runtime.wire.rows import client_node
 
 __all__ = ["JobMetrics", "VertexMetrics"]
 
@@ -39,6 +40,7 @@ class JobMetrics:
             )
             for v in plan.vertices
         }
+        self._source_names = {v.head.uid: v.head.name for v in plan.sources}
         self._vertex_of = {node.id: v.id for v in plan.vertices for node in v.nodes}
         self._source_of_edge = {e.id: self._vertex_of[e.source_node] for e in plan.edges}
         # What goes round has been counted when it came in.
@@ -49,6 +51,8 @@ class JobMetrics:
         self.records = 0
         self.records_per_second = 0.0
         self.backlog = 0
+        # By source and split, how many positions are there to be read; of a Kafka partition, its lag.
+        self.lag: dict[str, dict[str, int]] = {}
         self.state_loads = 0
         self.state_rebuilds = 0
         self.bad_records: dict[str, tuple[int, int]] = {}
@@ -92,13 +96,18 @@ class JobMetrics:
         self.records += read
         self.records_per_second = read / max(1e-6, now - self._last)
         self.backlog = sum(split.backlog for report in reports for split in report.splits)
+        # Who was not read had nothing.
+        self.lag = {name: dict.fromkeys(splits, 0) for name, splits in self.lag.items()}
+        for split in (split for report in reports for split in report.splits):
+            name = self._source_names.get(split.source, split.source)
+            self.lag.setdefault(name, {})[split.split] = split.backlog
         self._last = now
         self.epoch = epoch
 
     def checkpoint(self, manifest: Manifest, size: int) -> None:
         """A checkpoint is complete: what it has written, and what all that it names comes to."""
         files: list[StateFile | FeedbackFile] = [
-            file for store in manifest.stores.values() for file in store.chain
+            file for store in manifest.stores.values() for file in store.segments
         ]
         files += [file for fed_back in manifest.feedback.values() for file in fed_back]
         self.checkpoints += 1
@@ -107,4 +116,5 @@ class JobMetrics:
         self.last_checkpoint_full_size = size + sum(file.size for file in files)
 
     def _sender(self, edge: int) -> int:
-        return self._source_of_edge[edge] if edge >= 0 else self._vertex_of[-2 - edge]
+        node = client_node(edge)
+        return self._source_of_edge[edge] if node is None else self._vertex_of[node]

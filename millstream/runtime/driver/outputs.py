@@ -67,6 +67,12 @@ class JobOutputs:
         consumer(decode(row.payload).records)
         return True
 
+    def starts_from(self, job_id: str, epoch: int) -> None:
+        """Tell the committers which checkpoint the job goes on from."""
+        for uid, (_, committer) in self._committers.items():
+            committer.job_id, committer.sink = job_id, uid
+            committer.starts_from(job_id, epoch)
+
     def commit(
         self,
         epoch: int,

@@ -10,7 +10,7 @@ from millstream.checkpoint.manifest import Feedback, SplitTimes
 from millstream.runtime.base import clock
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.loops import Loops
-from millstream.runtime.driver.sources import Offset, SourceCoordinator
+from millstream.runtime.driver.sources import Offset, SourceCoordinator, numbered, positions_of
 from millstream.runtime.operators.feedback import FeedbackSource
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.reports import TaskReport
@@ -32,14 +32,14 @@ class EpochPlanner:
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         settings = job.settings
         every = job.split_sources
-        specs = [one for one in every if not isinstance(one.source, FeedbackSource)]
+        specs = [spec for spec in every if not isinstance(spec.source, FeedbackSource)]
         self._sources = SourceCoordinator(
             specs, settings.epoch_interval, fixed=settings.epoch_records
         )
-        self._loops = Loops([one for one in every if isinstance(one.source, FeedbackSource)])
+        self._loops = Loops([spec for spec in every if isinstance(spec.source, FeedbackSource)])
         self._unread: Feedback = {}
         self._endless = bool(self._loops) and bool(job.frame_sources)
-        self._uids = {str(spec.node): spec.uid for spec in specs}
+        self._uids = {spec.uid for spec in specs}
         self._everything = job.one_epoch
         self._has_sources = bool(specs)
         self._clock = clock
@@ -59,9 +59,9 @@ class EpochPlanner:
         times: SplitTimes | None = None,
         feedback: Feedback | None = None,
     ) -> None:
-        """Go on from the offsets of a checkpoint (by uid), its clocks and what it feeds back; None is the beginning."""
-        found = offsets or {}
-        self.offset = {node: dict(found.get(uid, {})) for node, uid in self._uids.items()}
+        """Go on from the offsets of a checkpoint, its clocks and what it feeds back; None is the beginning."""
+        saved = offsets or {}
+        self.offset = {uid: positions_of(saved.get(uid, {})) for uid in self._sources.initial()}
         self._end = self.offset
         self._started = None
         # Only the tasks know what waits for the clock there, and it may be overdue: they are asked at once (rule 69).
@@ -70,8 +70,8 @@ class EpochPlanner:
         self._loops.take(feedback or {})
 
     def end_offsets(self) -> dict[str, dict[str, int]]:
-        """Where the planned epoch ends, by uid."""
-        return {self._uids[node]: dict(positions) for node, positions in self._end.items()}
+        """Where the planned epoch ends, for a manifest."""
+        return {uid: numbered(positions) for uid, positions in self._end.items()}
 
     def unread(self) -> Feedback:
         """What was fed back before the planned epoch and is not read in it."""
@@ -122,31 +122,28 @@ class EpochPlanner:
             return True
         return self._end == self.offset and not (due or self._endless or self._loops.pending)
 
-    def took(self, reports: Sequence[TaskReport]) -> SplitTimes:
-        """What the tasks of the planned epoch say about time; the clocks as they are now, by uid."""
+    def take_reports(self, reports: Sequence[TaskReport]) -> SplitTimes:
+        """What the tasks of the planned epoch say about time; the clocks as they are now."""
         self._wake_at = min((r.wake_at for r in reports if r.wake_at is not None), default=None)
-        self._sources.clocks.took(
-            split
-            for report in reports
-            for split in report.splits
-            if str(split.source) in self._uids
+        self._sources.clocks.take_progress(
+            split for report in reports for split in report.splits if split.source in self._uids
         )
         return self._sources.clocks.times()
 
-    def nothing(self, *, ended: bool = False) -> list[SubtaskRanges]:
+    def plan_empty(self, *, ended: bool = False) -> list[SubtaskRanges]:
         """An epoch that reads nothing but reaches every source; `ended` tells all operators that it was the last."""
         self._end = self.offset
         self._started = self._clock()
         self._counts = False
         self._unread = self._loops.pending
-        return [*self._sources.empty_ranges(ended=ended), *self._loops.nothing(ended=ended)]
+        return [*self._sources.empty_ranges(ended=ended), *self._loops.empty_ranges(ended=ended)]
 
     def done(self, feedback: Feedback | None = None) -> None:
         """The epoch that was planned last is complete; the next one reads what it feeds back."""
         assert self._started is not None
         self._ended_at = self._clock()
         if self._counts:
-            self._sources.epoch_took(self._ended_at - self._started)
+            self._sources.learn_rate(self._ended_at - self._started)
         self._sources.commit(self._end)
         self._loops.take(feedback or {})
         self.offset = self._end
@@ -154,7 +151,7 @@ class EpochPlanner:
     def gave_up(self) -> None:
         """The planned epoch took too long: the next one reads less."""
         if self._counts and self._started is not None:
-            self._sources.epoch_took(self._clock() - self._started)
+            self._sources.learn_rate(self._clock() - self._started)
 
     def close(self) -> None:
         """Let go of files, sockets and threads."""

@@ -50,12 +50,12 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
 
     def age(self, now: float) -> float:
-        """Seconds since it was asked."""
+        """Seconds since the request was made."""
         return now - self.asked_at
 
 
 class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """The driver's answer to a request."""
 
     path: str | None = None
     error: str | None = None
@@ -69,7 +69,7 @@ def answer_name(request: str) -> str:
 
 def read_requests(storage: Storage) -> list[tuple[str, ControlRequest]]:
     """All requests that nobody has begun with, with their files' names, oldest first."""
-    found = []
+    requests = []
     for name in storage.list(CONTROL):
         path = f"{CONTROL}/{name}"
         if name.endswith(ANSWERED) or not name.endswith(".json"):
@@ -82,8 +82,8 @@ def read_requests(storage: Storage) -> list[tuple[str, ControlRequest]]:
             # Files appear whole, so this is none of ours, or of another version: nobody will ever serve it.
             storage.delete(path)
             continue
-        found.append((path, request))
-    return sorted(found, key=lambda one: (one[1].asked_at, one[0]))
+        requests.append((path, request))
+    return sorted(requests, key=lambda asked: (asked[1].asked_at, asked[0]))
 
 
 def ask_driver(
@@ -108,7 +108,7 @@ def ask_driver(
     if trouble is not None:
         raise _nobody_hears(job_name, trouble)
     request = f"{CONTROL}/{uuid.uuid4().hex}.json"
-    what = ControlRequest(
+    content = ControlRequest(
         action=action,
         owner=lease.owner,
         asked_at=time.time(),
@@ -116,7 +116,7 @@ def ask_driver(
         path=path,
         drain=drain,
     )
-    storage.write(request, msgspec.json.encode(what))
+    storage.write(request, msgspec.json.encode(content))
     try:
         answer = _wait_for_answer(storage, watch, request, job_name, timeout, say, clock, sleep)
     except BaseException as error:

@@ -107,9 +107,9 @@ class Restarts:
         if isinstance(error, CheckpointFailed) and self._tolerates(epoch):
             return 0.0
         if not self._chosen and _is_deterministic(error):
-            what = (epoch, _kind(error))
-            self._same = self._same + 1 if what == self._seen else 1
-            self._seen = what
+            failure = (epoch, _kind(error))
+            self._same = self._same + 1 if failure == self._seen else 1
+            self._seen = failure
             if self._same >= _SAME:
                 return None
         delay = self._next()

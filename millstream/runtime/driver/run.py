@@ -88,7 +88,7 @@ class JobRun(ABC):
         folder.open()
         try:
             self.job = folder.adopt()
-            driver = EpochDriver(self.job, folder, self._cancelled, self._fold)
+            driver = EpochDriver(self.job, folder, self._cancelled, self._compact)
         except BaseException:
             folder.close(finished=False, cancelled=False)
             raise
@@ -156,8 +156,8 @@ class JobRun(ABC):
         return tempfile.mkdtemp(prefix="millstream-state-")
 
     @abstractmethod
-    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
-        """Fold a chain of state files, some time; tell the driver."""
+    def _compact(self, store: str, segments: Sequence[StateFile]) -> None:
+        """Compact the segments of a store, some time; tell the driver."""
 
     def _release(self) -> None:
         """The job is over: let go of what the attempts have used."""
@@ -221,7 +221,7 @@ class JobRun(ABC):
         threading.Thread(target=self.cancel, name="millstream-cancel", daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; True if it has come. Short waits, so that Ctrl-C is heard."""
+        """Wait for the end of the job; True if it has come. Short waits, so that Ctrl-C is heard."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._done.wait(0.1):
             if deadline is not None and time.monotonic() >= deadline:

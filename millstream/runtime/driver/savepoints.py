@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from millstream.checkpoint.events import Event, Offsets, Pinned, Unpinned
-from millstream.checkpoint.manifest import Feedback, Manifest
+from millstream.checkpoint.events import Event, Pinned, Unpinned
+from millstream.checkpoint.manifest import Manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError, told
 from millstream.redaction import get_logger
 from millstream.runtime.base.failpoints import reached
-from millstream.runtime.driver.job_folder import INTENT, JobFolder
+from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.requests import (
     ANSWERED,
     CONTROL,
@@ -32,10 +32,9 @@ from millstream.runtime.driver.requests import (
     answer_name,
     read_requests,
 )
-from millstream.storage.seal import signed, verified
 from millstream.storage.storage import Storage
 
-__all__ = ["Intent", "SavepointRequests"]
+__all__ = ["SavepointRequests"]
 
 _log = get_logger("millstream.job")
 
@@ -44,15 +43,7 @@ _POLL = 0.25
 _LITTER = 3600.0
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an epoch is going to read, and what it leaves of what was fed back."""
-
-    epoch: int
-    offsets: Offsets
-    unread: Feedback = {}
-
-
-class _Request:
+class _SavepointRequest:
     """`ticket` is the file of a request from another process; who asked may take it back until it is begun."""
 
     def __init__(self, path: str | None, *, stop: bool, drain: bool, ticket: str | None) -> None:
@@ -63,7 +54,7 @@ class _Request:
         self.future: CompletableFuture[str] = CompletableFuture()
 
     def begin(self, storage: Storage) -> bool:
-        """True if it is to be carried out; from here on it cannot be taken back."""
+        """True if the request is to be carried out; from here on it cannot be taken back."""
         ticket, self.ticket = self.ticket, None
         try:
             return ticket is None or storage.take(ticket)
@@ -78,9 +69,12 @@ class SavepointRequests:
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
-        self._pending: list[_Request] = []
+        self._pending: list[_SavepointRequest] = []
         self._lock = threading.Lock()
         self._copying: list[threading.Thread] = []
+        # Files of checkpoints that are being copied, and who keeps them from being removed.
+        self._pinned: list[frozenset[str]] = []
+        self._tell: Callable[[Event], None] = lambda event: None
         self._noted: set[str] = set()
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -101,7 +95,7 @@ class SavepointRequests:
             raise InvalidArgument(
                 msg, hint="give one, or set execution.checkpointing.savepoint-dir"
             )
-        request = _Request(path or default, stop=stop, drain=drain, ticket=ticket)
+        request = _SavepointRequest(path or default, stop=stop, drain=drain, ticket=ticket)
         with self._lock:
             if self._closed.is_set():
                 raise _too_late()
@@ -110,18 +104,37 @@ class SavepointRequests:
 
     @property
     def waiting(self) -> bool:
-        """True if somebody has asked."""
+        """True if somebody has asked for a savepoint."""
         return bool(self._pending)
 
     def begin_drain(self) -> bool:
         """True if the job is to be stopped after its input has been ended, which is now begun."""
         storage = self._folder.storage
         with self._lock:
-            gone = [one for one in self._pending if one.drain and not one.begin(storage)]
-            self._pending = [one for one in self._pending if one not in gone]
-            return any(one.drain for one in self._pending)
+            gone = [
+                request for request in self._pending if request.drain and not request.begin(storage)
+            ]
+            self._pending = [request for request in self._pending if request not in gone]
+            return any(request.drain for request in self._pending)
 
-    def serve(self, manifest: Manifest, tell: Callable[[Event], None], *, drained: bool) -> bool:
+    def attempt(self, tell: Callable[[Event], None]) -> None:
+        """A new attempt of the job begins, with a coordinator that knows nothing yet of what is being copied."""
+        with self._lock:
+            self._tell = tell
+            for files in self._pinned:
+                tell(Pinned(files))
+
+    def _pin(self, files: frozenset[str]) -> None:
+        with self._lock:
+            self._pinned.append(files)
+            self._tell(Pinned(files))
+
+    def _unpin(self, files: frozenset[str]) -> None:
+        with self._lock:
+            self._pinned.remove(files)
+            self._tell(Unpinned(files))
+
+    def serve(self, manifest: Manifest, *, drained: bool) -> bool:
         """Write what was asked for from a complete checkpoint; True if the job is to stop now. While a savepoint is
         copied the job goes on, and the files it needs stay, of which the coordinator is told. From a checkpoint at
         which all input has been ended only those are written that were asked with drain, from all others only the
@@ -132,10 +145,10 @@ class SavepointRequests:
             if not request.begin(self._folder.storage):
                 continue
             files = frozenset(manifest.files())
-            tell(Pinned(files))
+            self._pin(files)
             thread = threading.Thread(
                 target=self._write,
-                args=(request, manifest, lambda files=files: tell(Unpinned(files))),
+                args=(request, manifest, files),
                 name="millstream-savepoint",
                 daemon=True,
             )
@@ -147,19 +160,19 @@ class SavepointRequests:
                 stop = stop or request.future.exception() is None
         return stop
 
-    def _due(self, drained: bool) -> list[_Request]:
+    def _due(self, drained: bool) -> list[_SavepointRequest]:
         """Take out what can be served now. Who asks to stop waits for those who asked before to stop with drain."""
-        due: list[_Request] = []
-        later: list[_Request] = []
+        due: list[_SavepointRequest] = []
+        later: list[_SavepointRequest] = []
         with self._lock:
             for request in self._pending:
-                waits = request.stop and any(one.drain for one in later)
+                waits = request.stop and any(following.drain for following in later)
                 now = request.drain if drained else not request.drain and not waits
                 (due if now else later).append(request)
             self._pending = later
         return due
 
-    def _write(self, request: _Request, manifest: Manifest, unpin: Callable[[], None]) -> None:
+    def _write(self, request: _SavepointRequest, manifest: Manifest, files: frozenset[str]) -> None:
         try:
             reached("savepoint")
             assert request.path is not None
@@ -176,7 +189,7 @@ class SavepointRequests:
             )
             request.future.set_exception(failure)
         finally:
-            unpin()
+            self._unpin(files)
 
     def close(self) -> None:
         """The job is over: nobody will be served any more."""
@@ -227,8 +240,8 @@ class SavepointRequests:
                 self._noted.add(ticket)
 
     def _sweep(self) -> None:
-        """Remove what those who were killed while they asked have left behind. Not at once: a driver that was paused
-        may come back as the wrong one, and must not remove what is meant for another."""
+        """Remove requests and answers of processes that were killed while they waited. Not at once: a driver that was
+        paused may come back as the wrong one, and must not remove what is meant for another."""
         storage, now = self._folder.storage, time.time()
         for ticket, asked in read_requests(storage):
             if asked.age(now) > asked.valid_for + _LITTER:
@@ -244,8 +257,8 @@ class SavepointRequests:
     def _take(self, ticket: str, asked: ControlRequest) -> None:
         storage = self._folder.storage
 
-        def reply(**what: Any) -> None:
-            answer = ControlAnswer(at=time.time(), **what)
+        def reply(**facts: Any) -> None:
+            answer = ControlAnswer(at=time.time(), **facts)
             try:
                 storage.write(answer_name(ticket), msgspec.json.encode(answer))
             except Exception as error:  # of any class a remote file system's driver has
@@ -280,24 +293,6 @@ class SavepointRequests:
                 reply(error=str(failure))
 
         future.add_done_callback(answered)
-
-    # -- at-most-once ------------------------------------------------------------------------------------------
-
-    def write_intent(self, epoch: int, offsets: Offsets, unread: Feedback) -> None:
-        """The ranges up to here are about to be read."""
-        intent = Intent(epoch=epoch, offsets=offsets, unread=unread)
-        storage = self._folder.storage
-        storage.write(INTENT, signed(storage.seal, INTENT, msgspec.json.encode(intent)))
-
-    def read_intent(self, since: int) -> Intent | None:
-        """What was about to be read when the driver was lost, if that was not before checkpoint `since`."""
-        storage = self._folder.storage
-        try:
-            data = storage.read(INTENT)
-        except FileNotFoundError:
-            return None
-        intent = msgspec.json.decode(verified(storage.seal, INTENT, data), type=Intent)
-        return intent if intent.epoch >= since else None
 
 
 def _too_late() -> JobError:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.manifest import GeneratorState, SplitTimes
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.runtime.wire.reports import SplitProgress
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Split = tuple[str, str]
 
 
 class SplitClocks:
-    """The clocks of all splits; sources go by the names that the coordinator gives them."""
+    """The clocks of all splits; sources go by their uids."""
 
     def __init__(
         self, specs: Mapping[str, SourceSpec], now: Callable[[], float] = time.monotonic
@@ -32,8 +32,8 @@ class SplitClocks:
         self._specs = specs
         self._now = now
         self._timeouts = {
-            name: sorted({s.idle_timeout_ms for s in spec.strategies if s.idle_timeout_ms})
-            for name, spec in specs.items()
+            uid: sorted({s.idle_timeout_ms for s in spec.strategies if s.idle_timeout_ms})
+            for uid, spec in specs.items()
         }
         self._aligned = any(s.alignment for spec in specs.values() for s in spec.strategies)
         self._times: dict[str, dict[str, dict[str, GeneratorState]]] = {}
@@ -46,8 +46,7 @@ class SplitClocks:
 
     def rewind(self, times: SplitTimes) -> None:
         """Go on from a checkpoint. Everything is told again: the operators may be other ones."""
-        by_uid = {spec.uid: name for name, spec in self._specs.items()}
-        self._times = {by_uid[uid]: dict(splits) for uid, splits in times.items() if uid in by_uid}
+        self._times = {uid: dict(splits) for uid, splits in times.items() if uid in self._specs}
         self._announced.clear()
         self._quiet.clear()
         self._telling.clear()
@@ -55,75 +54,75 @@ class SplitClocks:
         self._over.clear()
 
     def times(self) -> SplitTimes:
-        """For a checkpoint, by uid."""
-        return {self._specs[name].uid: dict(splits) for name, splits in self._times.items()}
+        """The generators of all splits, for a checkpoint."""
+        return {uid: dict(splits) for uid, splits in self._times.items()}
 
-    def took(self, splits: Iterable[SplitProgress]) -> None:
-        """What the tasks of an epoch say."""
+    def take_progress(self, splits: Iterable[SplitProgress]) -> None:
+        """Learn from the tasks of an epoch how far the generators of splits have come."""
         for split in splits:
             if not split.times:
                 continue
-            known = self._times.setdefault(str(split.source), {})
+            known = self._times.setdefault(split.source, {})
             if split.finished:
                 known.pop(split.split, None)
             else:
                 known[split.split] = split.times
 
-    def of(self, name: str, split: str) -> dict[str, GeneratorState]:
+    def of(self, uid: str, split: str) -> dict[str, GeneratorState]:
         """A split's generators."""
-        return self._times.get(name, {}).get(split, {})
+        return self._times.get(uid, {}).get(split, {})
 
     # -- splits and sources that others have to hear of ---------------------------------------------------------
 
-    def is_new(self, name: str, split: str) -> bool:
+    def is_new(self, uid: str, split: str) -> bool:
         """True if no operator has heard of the split."""
-        return self._specs[name].timed and (name, split) not in self._announced
+        return self._specs[uid].timed and (uid, split) not in self._announced
 
-    def told_of(self, name: str, splits: Iterable[str], *, over: bool) -> None:
-        """The epoch that told of all this is complete."""
-        self._announced.update((name, split) for split in splits)
+    def told_of(self, uid: str, splits: Iterable[str], *, over: bool) -> None:
+        """The epoch that told operators of these splits, and with `over` of the source's end, is complete."""
+        self._announced.update((uid, split) for split in splits)
         for split in splits:
-            if (name, split) in self._telling:
-                self._told[name, split] = self._telling.pop((name, split))
+            if (uid, split) in self._telling:
+                self._told[uid, split] = self._telling.pop((uid, split))
         if over:
-            self._over.add(name)
+            self._over.add(uid)
 
-    def is_over(self, name: str, ended: bool) -> bool:
+    def is_over(self, uid: str, ended: bool) -> bool:
         """True if it is news that a source has ended."""
-        return ended and self._specs[name].timed and name not in self._over
+        return ended and self._specs[uid].timed and uid not in self._over
 
     # -- idleness -----------------------------------------------------------------------------------------------
 
-    def saw(self, name: str, split: str, *, records: bool) -> None:
-        """The split was looked at."""
-        if not self._timeouts[name]:
+    def saw(self, uid: str, split: str, *, records: bool) -> None:
+        """A split was looked at, and had records or none."""
+        if not self._timeouts[uid]:
             return
         if records:
-            self._quiet.pop((name, split), None)
-            self._told.pop((name, split), None)
-            self._telling.pop((name, split), None)
+            self._quiet.pop((uid, split), None)
+            self._told.pop((uid, split), None)
+            self._telling.pop((uid, split), None)
         else:
-            self._quiet.setdefault((name, split), self._now())
+            self._quiet.setdefault((uid, split), self._now())
 
-    def silence(self, name: str, split: str) -> int:
+    def silence(self, uid: str, split: str) -> int:
         """For how many milliseconds a split has been silent, if it is time to say so; else 0."""
-        since = self._quiet.get((name, split))
+        since = self._quiet.get((uid, split))
         if since is None:
             return 0
         quiet = round((self._now() - since) * 1000)
-        passed = [timeout for timeout in self._timeouts[name] if timeout <= quiet]
-        return quiet if passed and passed[-1] > self._told.get((name, split), 0) else 0
+        passed = [timeout for timeout in self._timeouts[uid] if timeout <= quiet]
+        return quiet if passed and passed[-1] > self._told.get((uid, split), 0) else 0
 
-    def tell_silence(self, name: str, split: str) -> int:
+    def tell_silence(self, uid: str, split: str) -> int:
         """As `silence`, for the epoch that is being planned."""
-        quiet = self.silence(name, split)
+        quiet = self.silence(uid, split)
         if quiet:
-            self._telling[name, split] = quiet
+            self._telling[uid, split] = quiet
         return quiet
 
     def any_silence(self) -> bool:
         """True if there is a split to be told of."""
-        return any(self.silence(name, split) for name, split in self._quiet)
+        return any(self.silence(uid, split) for uid, split in self._quiet)
 
     # -- alignment ----------------------------------------------------------------------------------------------
 
@@ -132,21 +131,21 @@ class SplitClocks:
         if not self._aligned:
             return set()
         least: dict[str, int] = {}
-        found: list[tuple[Split, str, int, int]] = []
-        for name, split in splits:
+        aligned: list[tuple[Split, str, int, int]] = []
+        for uid, split in splits:
             alignment = next(
-                (s.alignment for s in self._specs[name].strategies if s.alignment), None
+                (s.alignment for s in self._specs[uid].strategies if s.alignment), None
             )
             if alignment is None:
                 continue
-            generators = self.of(name, split).values()
+            generators = self.of(uid, split).values()
             watermark = max((g.watermark for g in generators), default=NO_TIME)
-            found.append(((name, split), alignment.group, watermark, alignment.max_drift_ms))
+            aligned.append(((uid, split), alignment.group, watermark, alignment.max_drift_ms))
             if not any(g.idle for g in generators):
                 group = alignment.group
                 least[group] = min(watermark, least.get(group, MAX_TIME))
         return {
             split
-            for split, group, watermark, drift in found
+            for split, group, watermark, drift in aligned
             if watermark > least.get(group, MAX_TIME) + drift
         }

@@ -72,7 +72,7 @@ class AsyncFunctionHolder(Function):
         assert loop is not None
         try:
             # What the function itself left running. Those that were cancelled before have had their time.
-            _end_tasks(loop, [one for one in asyncio.all_tasks(loop) if not one.cancelling()])
+            _end_tasks(loop, [task for task in asyncio.all_tasks(loop) if not task.cancelling()])
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()

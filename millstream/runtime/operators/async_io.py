@@ -23,9 +23,9 @@ from time import monotonic
 from typing import Any
 
 from millstream.api.async_functions import AsyncFunction
+from millstream.common.constants import NO_TIME
 from millstream.errors import MillstreamError, UserFunctionError, told
 from millstream.graph.operators import AsyncOp
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.base.text import shorten
 from millstream.runtime.base.user_lines import user_line, user_traceback
 from millstream.runtime.codegen.bad_records import BadRecords, Cursor
@@ -129,7 +129,7 @@ class AsyncIO:
     # -- from the chain -------------------------------------------------------------------------------------
 
     def process(self, value: Any, timestamp: int) -> None:
-        """A record."""
+        """Begin the request for a record, once there is room for it."""
         if self._bad is not None:
             self._bad.seen += 1
         while len(self._open) >= self._capacity:

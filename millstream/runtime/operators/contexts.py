@@ -18,9 +18,9 @@ from millstream.api.functions import (
 )
 from millstream.api.state import MapStateDescriptor, StateDescriptor
 from millstream.api.time_domain import TimeDomain
+from millstream.common.constants import NO_TIME
 from millstream.errors import UnsupportedOperation
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.state.operator_state import OperatorStates, ReadOnlyView
 from millstream.runtime.time.timers import KeyedTimerService
@@ -75,7 +75,8 @@ class ElementContext(CoProcessFunction.Context):
 
 
 class KeyedElementContext(KeyContext, ElementContext, KeyedCoProcessFunction.OnTimerContext):
-    """For functions with a key; generated code sets `key` and `canon` before each call, `domain` when a timer fires."""
+    """For functions with a key. Generated code sets `key` and `canon` before each record; when a timer fires, the
+    timers set them (`time/timers.py`), and `KeyedFunctionUnit` sets `time` and `domain`."""
 
     def __init__(self) -> None:
         KeyContext.__init__(self)

@@ -34,7 +34,11 @@ from millstream.api.source import (
 )
 from millstream.checkpoint.manifest import FeedbackFile
 from millstream.checkpoint.statefile import Header, StateReader, StateWriter, TableInfo
-from millstream.runtime.base.clock import NO_TIME
+from millstream.common.constants import NO_TIME
+from millstream.graph.operators import FeedbackOp
+from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.codegen.builder import ChainBuilder
+from millstream.runtime.operators.sinks import PreCommits
 from millstream.runtime.state.segments import store_folder
 from millstream.runtime.wire.codec import dumps
 from millstream.storage.storage import Storage
@@ -42,6 +46,7 @@ from millstream.storage.storage import Storage
 __all__ = [
     "FeedbackReader",
     "FeedbackSource",
+    "FeedbackUnit",
     "FeedbackWriter",
 ]
 
@@ -91,12 +96,12 @@ class FeedbackReader(SourceReader):
 
 
 class FeedbackWriter:
-    """Where a loop ends, in a worker: writes what one subtask feeds back in one epoch. Used as a sink's writer is."""
+    """Writes what one subtask feeds back in one epoch."""
 
-    def __init__(self, storage: Storage, uid: str, *, stamped: bool) -> None:
+    def __init__(self, storage: Storage, uid: str) -> None:
         self._storage = storage
         self._uid = uid
-        self._stamped = stamped
+        self.stamped = False
         self._values: list[Any] = []
         self._stamps: list[int] = []
         self._header = Header("", 0, True)
@@ -123,7 +128,7 @@ class FeedbackWriter:
         if self._file is None:
             stream = self._open.enter_context(self._storage.open_write(self._header.name))
             self._file = StateWriter(stream, self._header, dumps, self._storage.seal)
-        stamps = self._stamps if self._stamped else None
+        stamps = self._stamps if self.stamped else None
         self._file.entries(0, "A", [self._values, stamps])
         self._count += len(self._values)
         self._values, self._stamps = [], []
@@ -146,3 +151,30 @@ class FeedbackWriter:
         with suppress(Exception):
             self._open.__exit__(RuntimeError, error, None)
         self._file = None
+
+
+class FeedbackUnit(PreCommits[FeedbackOp]):
+    """Where a loop ends, in a worker."""
+
+    def __init__(self, builder: ChainBuilder, node: StreamNode) -> None:
+        super().__init__(builder, node)
+        self._writer = FeedbackWriter(self.store.storage, node.uid)
+
+    def lines(self, record: str, index: int) -> None:
+        """One call, which writes the record into the epoch's file."""
+        if self.builder.stamped:
+            self._writer.stamped = True
+        feed_back = self.code.bind(self._writer.write, "feed_back")
+        self.code.line(f"{feed_back}({record}, {self.builder.stamp()})")
+
+    def begin_epoch(self, context: WriterContext) -> None:
+        """A new file."""
+        self._writer.begin(context)
+
+    def pre_commit(self) -> bytes | None:
+        """The file, for the manifest."""
+        return self._writer.prepare_commit()
+
+    def abort(self) -> None:
+        """The file does not get its name."""
+        self._writer.abort()

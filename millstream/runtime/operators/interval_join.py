@@ -14,13 +14,13 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from millstream.api.join_functions import ProcessJoinFunction
+from millstream.common.constants import NO_TIME
 from millstream.errors import MissingTimestamp
 from millstream.graph.operators import IntervalJoinOp
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.table import DELETED, ListChange, Table, isolate
 
-__all__ = ["IntervalJoin"]
+__all__ = ["JoinedIntervals"]
 
 Emit = Callable[[Any, int], None]
 
@@ -133,7 +133,7 @@ class _Buffer:
         self.times = Times(table)
 
     def add(self, canon: Any, timestamp: int, value: Any) -> None:
-        """One more."""
+        """Keep a record for those of the other side."""
         pair = canon, timestamp
         change = self.changed(pair)
         if change is None:
@@ -150,8 +150,8 @@ class _Buffer:
         pair = canon, timestamp
         change = self.changed(pair)
         if change is None:
-            found: list[Any] = self.read(pair, None)
-            return found
+            records: list[Any] = self.read(pair, None)
+            return records
         items: list[Any] = change.items
         if change.replace:
             return items
@@ -212,7 +212,7 @@ class _Side:
 
     def __init__(
         self,
-        join: IntervalJoin,
+        join: JoinedIntervals,
         bounds: tuple[int, int],
         buffers: tuple[_Buffer, _Buffer],
         late: Emit | None,
@@ -248,14 +248,14 @@ class _Side:
         context, call, emit, is_left = self._context, self._call, self._emit, self._is_left
         for at in times[first:last]:
             later = max(at, timestamp)
-            for found in other.at(canon, at):
+            for partner in other.at(canon, at):
                 context.at = later
                 if is_left:
                     context.left, context.right = timestamp, at
-                    results = call(value, isolate(found), context)
+                    results = call(value, isolate(partner), context)
                 else:
                     context.left, context.right = at, timestamp
-                    results = call(isolate(found), value, context)
+                    results = call(isolate(partner), value, context)
                 if results is not None:
                     for result in results:
                         emit(result, later)
@@ -273,7 +273,7 @@ class _Side:
             self._late(value, timestamp)
 
 
-class IntervalJoin:
+class JoinedIntervals:
     """One subtask's interval join. `keys` says whose record is at hand."""
 
     def __init__(
@@ -293,9 +293,9 @@ class IntervalJoin:
         self._left, self._right = left, right = _Buffer(tables[0]), _Buffer(tables[1])
         # How long after its own time a record of either side can still meet one that is not late.
         self._left_stays, self._right_stays = max(op.upper, 0), max(-op.lower, 0)
-        one = _Side(self, (op.lower, op.upper), (left, right), late[0], is_left=True)
+        first = _Side(self, (op.lower, op.upper), (left, right), late[0], is_left=True)
         two = _Side(self, (-op.upper, -op.lower), (right, left), late[1], is_left=False)
-        self.process1: Callable[[Any, int], None] = one.process
+        self.process1: Callable[[Any, int], None] = first.process
         """Takes a record of the left side and its timestamp, once the key context is set."""
         self.process2: Callable[[Any, int], None] = two.process
         """Takes a record of the right side and its timestamp, once the key context is set."""

@@ -48,7 +48,7 @@ class Backend:
     def make_table(self, info: TableInfo) -> Table:
         """A table that came with the files and that the program has not asked for yet."""
         table = self.table(info.name, info.kind, ttl=info.ttl)
-        table.found = info
+        table.unclaimed = info
         return table
 
     @property
@@ -59,12 +59,12 @@ class Backend:
     def begin(self, operators: Iterable[str]) -> None:
         """Look where the tables are."""
 
-    def fold(self, tables: Iterable[Table], name: str, place: Mapping[str, int]) -> None:
-        """The changes of the tables are those of a file of the chain: make them part of what is read."""
+    def absorb(self, tables: Iterable[Table], name: str, place: Mapping[str, int]) -> None:
+        """The changes of the tables are those of one of the segments: make them part of what is read."""
         self.marker = _BROKEN
         for table in tables:
-            table.fold()
-            if table.found is None:
+            table.absorb()
+            if table.unclaimed is None:
                 self._infos[table.name] = [table.info]
         self.marker = name
 
@@ -90,12 +90,13 @@ class Backend:
         """How the values of a table were written in the files that it comes from."""
         return self._infos.get(name, [])
 
-    def found(self) -> Iterable[TableInfo]:
+    def present(self) -> Iterable[TableInfo]:
         """The tables that are here without this process having read them from a file."""
         return ()
 
     def ready(self, tables: Iterable[Table], targets: Container[str | None]) -> bool:
-        """The tables are at one of these and can be read; False if another process has moved them on meanwhile."""
+        """The tables are at one of the files `targets` and can be read; False if another process has moved them
+        on meanwhile."""
         return True
 
     def parts(self, table: Table) -> Parts:
@@ -106,7 +107,7 @@ class Backend:
         """The epoch is over: nothing is read until the next begins."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Give back files and locks."""
 
 
 def backend_of(make_table: MakeTable) -> Backend:

@@ -161,8 +161,8 @@ def entry_codec(key_type: Any, value_type: Any) -> ValueCodec:
     key, value = codec_for(key_type), codec_for(value_type)
     if key.schema is None and value.schema is None:
         return PICKLED
-    kinds = [one.type_info or _OBJECT for one in (key, value)]
-    pair = _Entry([_OBJECT if isinstance(one, _Unknown) else one for one in kinds])
+    kinds = [codec.type_info or _OBJECT for codec in (key, value)]
+    pair = _Entry([_OBJECT if isinstance(kind, _Unknown) else kind for kind in kinds])
     return codec_for(pair)
 
 
@@ -214,10 +214,10 @@ def _schema(kind: TypeInformation) -> Any:
             return "bytes"
         case RowTypeInfo():
             kinds = zip(kind.get_field_names(), kind.get_field_types(), strict=True)
-            return _made("row", [[name, _schema(one)] for name, one in kinds])
+            return _made("row", [[name, _schema(field_kind)] for name, field_kind in kinds])
         case TupleTypeInfo():
             name = "entry" if isinstance(kind, _Entry) else "tuple"
-            return _made(name, [_schema(one) for one in kind.get_field_types()])
+            return _made(name, [_schema(field_type) for field_type in kind.get_field_types()])
         case (
             ListTypeInfo() | PrimitiveArrayTypeInfo() | BasicArrayTypeInfo() | ObjectArrayTypeInfo()
         ):
@@ -232,13 +232,15 @@ def _schema(kind: TypeInformation) -> Any:
             return {"enum": kind.name, "members": kind.members}
         case RecordTypeInfo():
             parts = zip(kind.names, kind.kinds, strict=True)
-            made = _made("parts", [[name, _schema(one)] for name, one in parts])
+            made = _made("parts", [[name, _schema(part)] for name, part in parts])
             return made and {"dataclass": kind.name, **made}
     return None
 
 
 def _made(name: str, parts: Any) -> Any:
-    flat = [one[1] if isinstance(one, list) else one for one in parts] if name in _NAMED else parts
+    flat = (
+        [part[1] if isinstance(part, list) else part for part in parts] if name in _NAMED else parts
+    )
     missing = flat is None or (isinstance(flat, list) and None in flat)
     return None if missing else {name: parts}
 
@@ -250,11 +252,12 @@ _TEXTS = ("dataclass", "enum", "members")
 def _is_plain(schema: Any) -> bool:
     """True if there is no object in it."""
     if isinstance(schema, dict):
-        return all(_is_plain(one) for name, one in schema.items() if name not in _TEXTS)
+        return all(_is_plain(part) for name, part in schema.items() if name not in _TEXTS)
     if isinstance(schema, list):
         # Of a field both its name and its type.
         return all(
-            _is_plain(one[1] if isinstance(one, list) and len(one) == 2 else one) for one in schema
+            _is_plain(part[1] if isinstance(part, list) and len(part) == 2 else part)
+            for part in schema
         )
     return bool(schema != "object")
 
@@ -268,11 +271,11 @@ def _type_of_schema(schema: Any) -> TypeInformation:
         case {"row": fields}:
             names = [name for name, _ in fields]
             made_up = names == [f"f{place}" for place in range(len(names))]
-            return RowTypeInfo([of(one) for _, one in fields], None if made_up else names)
+            return RowTypeInfo([of(part) for _, part in fields], None if made_up else names)
         case {"tuple": parts}:
-            return TupleTypeInfo([of(one) for one in parts])
+            return TupleTypeInfo([of(part) for part in parts])
         case {"entry": parts}:
-            return _Entry([of(one) for one in parts])
+            return _Entry([of(part) for part in parts])
         case {"list": element}:
             return ListTypeInfo(of(element))
         case {"map": [key, value]}:
@@ -286,7 +289,9 @@ def _type_of_schema(schema: Any) -> TypeInformation:
         case {"enum": name, "members": members}:
             return _Names(name, members)
         case {"dataclass": name, "parts": fields}:
-            return RecordTypeInfo(name, [one for one, _ in fields], [of(one) for _, one in fields])
+            return RecordTypeInfo(
+                name, [field for field, _ in fields], [of(kind) for _, kind in fields]
+            )
     return _Unknown(_OBJECT)
 
 
@@ -297,10 +302,10 @@ def _leaf(name: str) -> TypeInformation:
         return PrimitiveArrayTypeInfo(BasicTypeInfo(BasicType.BYTE))
     if name in ("Duration", "Uuid"):
         return PlainTypeInfo(name)
-    for one in (SqlTimeTypeInfo.DATE(), SqlTimeTypeInfo.TIME(), SqlTimeTypeInfo.TIMESTAMP()):
-        if repr(one) == name:
-            return one
-    basic = [one for one in BasicType if one.value == name]
+    for kind in (SqlTimeTypeInfo.DATE(), SqlTimeTypeInfo.TIME(), SqlTimeTypeInfo.TIMESTAMP()):
+        if repr(kind) == name:
+            return kind
+    basic = [kind for kind in BasicType if kind.value == name]
     if not basic:
         return _Unknown(_OBJECT)
     return BasicTypeInfo.INSTANT_TYPE_INFO() if name == "Instant" else BasicTypeInfo(basic[0])
@@ -314,9 +319,9 @@ class _Names(EnumTypeInfo):
         self.members = members
 
     def convert(self, value: Any) -> Any:
-        found = getattr(value, "name", value)
-        if value is None or found in self.members:
-            return None if value is None else found
+        member = getattr(value, "name", value)
+        if value is None or member in self.members:
+            return None if value is None else member
         from millstream.common.typeinfo_convert import misfit
 
         raise misfit(value, repr(self))
@@ -339,14 +344,16 @@ def _encoder(kind: TypeInformation) -> Convert | None:
         case PrimitiveArrayTypeInfo() if kind._is_bytes():
             return None
         case RowTypeInfo():
-            return _unless_none(row_encoder([_encoder(one) for one in kind.get_field_types()]))
+            return _unless_none(
+                row_encoder([_encoder(field_type) for field_type in kind.get_field_types()])
+            )
         case TupleTypeInfo():
-            parts = [_encoder(one) for one in kind.get_field_types()]
+            parts = [_encoder(field_type) for field_type in kind.get_field_types()]
             if not any(parts):
                 return None if isinstance(kind, _Entry) else _unless_none(list)
-            steps = [one or _same for one in parts]
+            steps = [encode or _same for encode in parts]
             return _unless_none(
-                lambda value: [step(one) for step, one in zip(steps, value, strict=True)]
+                lambda value: [step(item) for step, item in zip(steps, value, strict=True)]
             )
         case MapTypeInfo():
             key, item = _encoder(kind.key_type), _encoder(kind.value_type)
@@ -360,18 +367,18 @@ def _encoder(kind: TypeInformation) -> Convert | None:
         case EnumTypeInfo():
             return _unless_none(lambda value: value.name)
         case DataclassTypeInfo():
-            names, steps = kind.names, [_encoder(one) or _same for one in kind.kinds]
+            names, steps = kind.names, [_encoder(field_kind) or _same for field_kind in kind.kinds]
             pairs = list(zip(names, steps, strict=True))
             return _unless_none(lambda value: [step(getattr(value, name)) for name, step in pairs])
         case RecordTypeInfo():
-            names, steps = kind.names, [_encoder(one) or _same for one in kind.kinds]
+            names, steps = kind.names, [_encoder(field_kind) or _same for field_kind in kind.kinds]
             pairs = list(zip(names, steps, strict=True))
             return _unless_none(lambda value: [step(value[name]) for name, step in pairs])
     inner = _encoder(kind.elem_type)  # type: ignore[attr-defined]
     if isinstance(kind, SetTypeInfo | SequenceTypeInfo):
         each = inner or _same
-        return _unless_none(lambda value: [each(one) for one in value])
-    return None if inner is None else _unless_none(lambda value: [inner(one) for one in value])
+        return _unless_none(lambda value: [each(item) for item in value])
+    return None if inner is None else _unless_none(lambda value: [inner(item) for item in value])
 
 
 def _same(value: Any) -> Any:
@@ -411,7 +418,7 @@ def _decoder(schema: Any, wanted: TypeInformation) -> Convert | None:
         case TupleTypeInfo():
             readers = _all(_part(schema, "tuple"), wanted.get_field_types())
             return _unless_none(
-                lambda value: tuple(read(one) for read, one in zip(readers, value, strict=True))
+                lambda value: tuple(read(item) for read, item in zip(readers, value, strict=True))
             )
         case MapTypeInfo():
             parts = _part(schema, "map")
@@ -428,12 +435,12 @@ def _decoder(schema: Any, wanted: TypeInformation) -> Convert | None:
         case SetTypeInfo():
             made = wanted.made
             each = _decoder(_part(schema, made.__name__), wanted.elem_type) or _same
-            return _unless_none(lambda value: made(each(one) for one in value))
+            return _unless_none(lambda value: made(each(item) for item in value))
         case SequenceTypeInfo():
             each = _decoder(_part(schema, "sequence"), wanted.elem_type) or _same
-            return _unless_none(lambda value: tuple(each(one) for one in value))
+            return _unless_none(lambda value: tuple(each(item) for item in value))
     inner = _decoder(_part(schema, "list"), wanted.elem_type)  # type: ignore[attr-defined]
-    return None if inner is None else _unless_none(lambda value: [inner(one) for one in value])
+    return None if inner is None else _unless_none(lambda value: [inner(item) for item in value])
 
 
 def _part(schema: Any, name: str) -> Any:
@@ -452,16 +459,16 @@ def _pairs(value: Any) -> Any:
     return value.items() if isinstance(value, dict) else value
 
 
-def _row(found: list[list[Any]], wanted: RowTypeInfo) -> Convert:
-    places = {name: place for place, (name, _) in enumerate(found)}
+def _row(fields: list[list[Any]], wanted: RowTypeInfo) -> Convert:
+    places = {name: place for place, (name, _) in enumerate(fields)}
     names = tuple(wanted.get_field_names())
     steps: list[tuple[int | None, Convert]] = []
     for name, kind in zip(names, wanted.get_field_types(), strict=True):
         place = places.get(name)
-        steps.append((place, _same if place is None else _decoder(found[place][1], kind) or _same))
-    if all(place is None for place, _ in steps) and found:
+        steps.append((place, _same if place is None else _decoder(fields[place][1], kind) or _same))
+    if all(place is None for place, _ in steps) and fields:
         raise SchemaMismatch
-    return row_decoder(names, len(found), steps)
+    return row_decoder(names, len(fields), steps)
 
 
 def _entry(schema: Any, wanted: _Entry) -> Convert | None:
@@ -479,14 +486,14 @@ def _entry(schema: Any, wanted: _Entry) -> Convert | None:
 def _record(schema: Any, wanted: RecordTypeInfo) -> Convert:
     if "fields" in schema and "parts" not in schema and isinstance(wanted, DataclassTypeInfo):
         return _record_of_0_1_0(schema, wanted)
-    found = _part(schema, "parts")
-    places = {name: place for place, (name, _) in enumerate(found)}
+    parts = _part(schema, "parts")
+    places = {name: place for place, (name, _) in enumerate(parts)}
     defaults = _defaults(wanted)
     steps: list[Callable[[list[Any]], Any]] = []
     for name, kind in zip(wanted.names, wanted.kinds, strict=True):
         place = places.get(name)
         if place is not None:
-            steps.append(_at(place, _decoder(found[place][1], kind) or _same))
+            steps.append(_at(place, _decoder(parts[place][1], kind) or _same))
         elif name in defaults:
             steps.append(defaults[name])
         else:
@@ -527,15 +534,15 @@ def _fresh(factory: Callable[[], Any]) -> Convert:
 
 def _record_of_0_1_0(schema: Any, wanted: DataclassTypeInfo) -> Convert:
     """Version 0.1.0 wrote dictionaries of plain values, and the annotations as text."""
-    found = dict(schema["fields"])
+    fields = dict(schema["fields"])
     defaults = _defaults(wanted)
     for field in dataclasses.fields(wanted.cls):
         hint = field.type
         text = hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
-        if found.get(field.name, text) != text:
+        if fields.get(field.name, text) != text:
             raise SchemaMismatch
-        if field.name not in found and field.name not in defaults:
+        if field.name not in fields and field.name not in defaults:
             raise SchemaMismatch
     return lambda value: wanted.make(
-        [value[name] if name in found else defaults[name](value) for name in wanted.names]
+        [value[name] if name in fields else defaults[name](value) for name in wanted.names]
     )

@@ -79,8 +79,8 @@ def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
     return value if all(map(_is, copy, value)) else copy
 
 
-def _is(one: Any, other: Any) -> bool:
-    return one is other
+def _is(first: Any, second: Any) -> bool:
+    return first is second
 
 
 def _list(value: list[Any]) -> list[Any]:
@@ -90,7 +90,7 @@ def _list(value: list[Any]) -> list[Any]:
 def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
     if _all_atomic(map(type, value.values())) and _all_atomic(map(type, value)):
         return value.copy()
-    return {_part(key): _part(one) for key, one in value.items()}
+    return {_part(key): _part(item) for key, item in value.items()}
 
 
 def _set(value: set[Any]) -> set[Any]:
@@ -187,14 +187,14 @@ def _is_plain(kind: type) -> bool:
     """True if an object of the class is its `__dict__` and nothing else, and nobody has said how to copy it."""
     return (
         kind.__dictoffset__ != 0
-        and all(one is object or "__slots__" not in one.__dict__ for one in kind.__mro__)
-        and all(one is object or one.__flags__ & _HEAP_TYPE for one in kind.__mro__)
-        and kind.__basicsize__ == _Plain.__basicsize__
+        and all(base is object or "__slots__" not in base.__dict__ for base in kind.__mro__)
+        and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
+        and kind.__basicsize__ == _Ordinary.__basicsize__
         and not _special(kind)
     )
 
 
-class _Plain:
+class _Ordinary:
     pass
 
 

@@ -115,7 +115,7 @@ class KeyedStates:
         return state
 
     def keys_of(self, descriptor: StateDescriptor) -> list[Any]:
-        """The canonical form of every key that has such state."""
+        """The canonical form of every key that has a value in the state."""
         self.get(descriptor, descriptor.kind)
         table = self._store.table(table_name(self._uid, descriptor.get_name()))
         return list(table.keys())
@@ -129,7 +129,7 @@ class WithoutState:
         self._name = name
 
     def get(self, descriptor: StateDescriptor, kind: str) -> Any:
-        """Refused."""
+        """Refused: raises `UnsupportedOperation`."""
         msg = f"the reduce or aggregate function of the windows '{self._name}' cannot have keyed state"
         raise UnsupportedOperation(
             msg,
@@ -268,7 +268,7 @@ class _ListState(_Keyed, ListState[Any]):
         return base if change is None else base + change.items
 
     def get(self) -> list[Any]:
-        return [isolate(one) for one in self.raw()]
+        return [isolate(element) for element in self.raw()]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
@@ -278,7 +278,7 @@ class _ListState(_Keyed, ListState[Any]):
 
     def add_all(self, values: Iterable[Any]) -> None:
         fit = self.fit
-        self.keep_more([fit(list_element(one)) for one in values])
+        self.keep_more([fit(list_element(value)) for value in values])
 
     def keep_more(self, items: list[Any]) -> None:
         """Add elements that fit already and are nobody else's."""
@@ -295,7 +295,7 @@ class _ListState(_Keyed, ListState[Any]):
 
     def update(self, values: Iterable[Any]) -> None:
         fit = self.fit
-        self.keep([fit(list_element(one)) for one in values])
+        self.keep([fit(list_element(value)) for value in values])
 
     def keep(self, items: list[Any]) -> None:
         """Put elements that fit already and are nobody else's in the place of all."""
@@ -334,9 +334,9 @@ class _MapState(_Keyed, MapState[Any, Any]):
         if change is not None:
             if change is DELETED:
                 return MISSING
-            found = change.entries.get(name, MISSING)
-            if found is not MISSING:
-                return MISSING if found is DELETED else found
+            entry = change.entries.get(name, MISSING)
+            if entry is not MISSING:
+                return MISSING if entry is DELETED else entry
             if change.cleared:
                 return MISSING
         return self._table.read_entry(canon, name, MISSING)
@@ -368,8 +368,8 @@ class _MapState(_Keyed, MapState[Any, Any]):
         change.entries[name] = entry
 
     def get(self, key: Any) -> Any:
-        found = self.entry(key)
-        return None if found is MISSING else isolate(found[1])
+        entry = self.entry(key)
+        return None if entry is MISSING else isolate(entry[1])
 
     def contains(self, key: Any) -> bool:
         return self.entry(key) is not MISSING

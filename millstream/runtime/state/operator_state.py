@@ -46,8 +46,8 @@ __all__ = [
     "OperatorState",
     "OperatorStates",
     "ReadOnlyView",
+    "element_reader",
     "parts_of",
-    "reader_of",
     "redistribute",
 ]
 
@@ -69,7 +69,7 @@ class OperatorState:
 
     @property
     def in_use(self) -> bool:
-        """True if there is any."""
+        """True if there is any operator state."""
         return bool(self._states) or bool(self._found)
 
     def get(
@@ -88,13 +88,13 @@ class OperatorState:
                 known = _BroadcastState(self, storing, Storing(name, key, "map key"))
                 known.codec = entry_codec(key.type_info, value.type_info)
             else:
-                known = _ListState(self, storing)
+                known = _OperatorListState(self, storing)
                 known.codec = value
             known.kind = kind
             self._states[name] = known
-            found = self._found.pop(name, None)
-            if found is not None:
-                self._fill(name, known, found)
+            content = self._found.pop(name, None)
+            if content is not None:
+                self._fill(name, known, content)
         if known.kind != kind:
             raise _mismatch(name, known.kind, kind)
         return known
@@ -103,14 +103,14 @@ class OperatorState:
         """A state that has been asked for; None if it has not."""
         return self._states.get(name)
 
-    def _fill(self, name: str, state: _State, found: dict[str, Any]) -> None:
-        if found["kind"] != state.kind:
-            raise _mismatch(name, found["kind"], state.kind)
+    def _fill(self, name: str, state: _State, content: dict[str, Any]) -> None:
+        if content["kind"] != state.kind:
+            raise _mismatch(name, content["kind"], state.kind)
         values: list[Any] = []
-        for codec, schema, elements in parts_of(found):
+        for codec, schema, elements in parts_of(content):
             try:
-                read = reader_of(state.codec, codec, schema)
-                values += [read(one) for one in elements]
+                read = element_reader(state.codec, codec, schema)
+                values += [read(element) for element in elements]
             except (SchemaMismatch, TypeMismatchError) as error:
                 raise _retyped(name, state, schema, error) from None
         state.fill(values)
@@ -121,23 +121,23 @@ class OperatorState:
         return dirty
 
     def touch(self) -> None:
-        """Something was written."""
+        """Operator state was written."""
         self._dirty = True
 
     def content(self) -> dict[str, dict[str, Any]]:
-        """Everything, as it goes into a file."""
+        """All operator state, as it goes into a file."""
         mine = {name: _written(name, state) for name, state in self._states.items()}
         return {**self._found, **mine}
 
     def restore(self, content: dict[str, dict[str, Any]]) -> None:
         """Put what a file holds in the place of what is here."""
         self.reset()
-        for name, found in content.items():
+        for name, saved in content.items():
             state = self._states.get(name)
             if state is None:
-                self._found[name] = found
+                self._found[name] = saved
             else:
-                self._fill(name, state, found)
+                self._fill(name, state, saved)
 
     def reset(self) -> None:
         """Empty all states; the objects that functions hold stay."""
@@ -150,32 +150,32 @@ class OperatorState:
 def _written(name: str, state: _State) -> dict[str, Any]:
     codec = state.codec
     encode, elements = codec.encode, []
-    for one in state.content():
-        plain = one if encode is None else encode(one)
+    for element in state.content():
+        plain = element if encode is None else encode(element)
         if not codec.plain:
             try:
                 plain = dumps(plain)
             except Exception as error:
-                raise not_serializable(name, one, error) from error
+                raise not_serializable(name, element, error) from error
         elements.append(plain)
     return {"kind": state.kind, "parts": [[codec.name, codec.schema, elements]]}
 
 
-def parts_of(found: dict[str, Any]) -> list[list[Any]]:
+def parts_of(content: dict[str, Any]) -> list[list[Any]]:
     """The parts of a state: (codec, schema, elements) each."""
-    if "parts" in found:
-        parts: list[list[Any]] = found["parts"]
+    if "parts" in content:
+        parts: list[list[Any]] = content["parts"]
         return parts
     # Version 0.1.0 wrote no types.
-    return [["object", None, found["value"]]]
+    return [["object", None, content["value"]]]
 
 
-def reader_of(wanted: ValueCodec, codec: str, schema: Any) -> Callable[[Any], Any]:
+def element_reader(wanted: ValueCodec, codec: str, schema: Any) -> Callable[[Any], Any]:
     """What reads the elements of a part. Raises `SchemaMismatch`, and when it reads, `TypeMismatchError`."""
     if codec == "object":
         return wanted.fit or _same
     decode = wanted.decoder(codec, schema) or _same
-    return decode if codec == "plain" else (lambda one: decode(pickle.loads(one)))
+    return decode if codec == "plain" else (lambda element: decode(pickle.loads(element)))
 
 
 def _same(value: Any) -> Any:
@@ -243,14 +243,14 @@ class _State(ABC):
 
     @abstractmethod
     def fill(self, value: Iterable[Any]) -> None:
-        """Put this in the place of what is here."""
+        """Replace the state's values."""
 
     @abstractmethod
     def content(self) -> list[Any]:
-        """What is kept."""
+        """The values of the state, as they are kept."""
 
 
-class _ListState(_State, ListState[Any]):
+class _OperatorListState(_State, ListState[Any]):
     def __init__(self, owner: OperatorState, storing: Storing) -> None:
         super().__init__(owner, storing)
         self._items: list[Any] = []
@@ -262,7 +262,7 @@ class _ListState(_State, ListState[Any]):
         return self._items
 
     def get(self) -> list[Any]:
-        return [isolate(one) for one in self._items]
+        return [isolate(element) for element in self._items]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
@@ -276,14 +276,14 @@ class _ListState(_State, ListState[Any]):
 
     def add_all(self, values: Iterable[Any]) -> None:
         fit = self._fit
-        items = [fit(list_element(one)) for one in values]
+        items = [fit(list_element(value)) for value in values]
         self._note()
         self._items.extend(items)
         self._owner.touch()
 
     def update(self, values: Iterable[Any]) -> None:
         fit = self._fit
-        items = [fit(list_element(one)) for one in values]
+        items = [fit(list_element(value)) for value in values]
         self._note()
         self._items = items
         self._owner.touch()
@@ -319,15 +319,15 @@ class ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
         return self._state.is_empty()
 
     def put(self, key: Any, value: Any) -> None:
-        """Refused."""
+        """Refused: the state is there to be read."""
         raise _read_only("put")
 
     def put_all(self, dict_value: Any) -> None:
-        """Refused."""
+        """Refused: the state is there to be read."""
         raise _read_only("put_all")
 
     def remove(self, key: Any) -> None:
-        """Refused."""
+        """Refused: the state is there to be read."""
         raise _read_only("remove")
 
     def clear(self) -> None:
@@ -360,14 +360,14 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
         return canonical(key if self._any_key else self._fit_key(key))
 
     def fill(self, value: Iterable[Any]) -> None:
-        self._entries = {canonical(key): (key, one) for key, one in value}
+        self._entries = {canonical(key): (key, item) for key, item in value}
 
     def content(self) -> list[Any]:
         return list(self._entries.values())
 
     def get(self, key: Any) -> Any:
-        found = self._entries.get(self._name(key))
-        return None if found is None else isolate(found[1])
+        entry = self._entries.get(self._name(key))
+        return None if entry is None else isolate(entry[1])
 
     def contains(self, key: Any) -> bool:
         return self._name(key) in self._entries
@@ -382,13 +382,13 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
         return iter([isolate(key) for key, _ in self._entries.values()])
 
     def items(self) -> list[tuple[Any, Any]]:
-        return [(isolate(key), isolate(one)) for key, one in self._entries.values()]
+        return [(isolate(key), isolate(item)) for key, item in self._entries.values()]
 
     def keys(self) -> list[Any]:
         return list(self)
 
     def values(self) -> list[Any]:
-        return [one for _, one in self.items()]
+        return [item for _, item in self.items()]
 
     def is_empty(self) -> bool:
         return not self._entries
@@ -432,7 +432,7 @@ class _BroadcastState(_State, BroadcastState[Any, Any]):
 
 
 def redistribute(
-    found: Sequence[tuple[Parent, dict[str, Any]]],
+    restored: Sequence[tuple[Parent, dict[str, Any]]],
     subtask: int,
     parallelism: int,
     operators: Iterable[str],
@@ -440,7 +440,7 @@ def redistribute(
     """What a subtask gets of the operator state of the subtasks of an earlier layout."""
     wanted = frozenset(operators)
     by_name: dict[str, list[tuple[int, int, dict[str, Any]]]] = {}
-    for parent, states in found:
+    for parent, states in restored:
         for name, state in states.items():
             if name.rpartition("/")[0] in wanted:
                 by_name.setdefault(name, []).append((parent.subtask, parent.parallelism, state))

@@ -2,7 +2,7 @@
 
 When a window ends, all of its keys do: with a dictionary per pane there is no timer per key to look for, and a record
 finds its accumulator with the pane's dictionary in hand. In files a pane's entries are ordinary keyed state under
-(key, pane), so they are folded, read and moved to other subtasks like all of it.
+(key, pane), so they are saved, read and moved to other subtasks like all of it.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class PaneTable(Table):
     # -- Table ----------------------------------------------------------------------------------------------
 
     def _read(self, key: Any, default: Any) -> Any:
-        found = self.before(key[1], key[0])
-        return default if found is MISSING else found
+        value = self.before(key[1], key[0])
+        return default if value is MISSING else value
 
     def read_entry(self, key: Any, entry: Any, default: Any) -> Any:
         raise AssertionError("a pane has no entries")
@@ -99,7 +99,7 @@ class PaneTable(Table):
             for key, _ in self.items(pane):
                 yield key, pane
 
-    def fold(self) -> None:
+    def absorb(self) -> None:
         for pane, changed in self.changes.items():
             if changed is DELETED:
                 self.base.pop(pane, None)
@@ -124,17 +124,17 @@ class PaneTable(Table):
         base = self.base
         if kind == "D":
             for key, pane in entries:
-                found = base.get(pane)
-                if found is not None:
-                    found.pop(key, None)
-                    if not found:
+                values = base.get(pane)
+                if values is not None:
+                    values.pop(key, None)
+                    if not values:
                         del base[pane]
             return
         for (key, pane), value in entries:
-            found = base.get(pane)
-            if found is None:
-                found = base[pane] = {}
-            found[key] = value if decode is None else decode(value)
+            values = base.get(pane)
+            if values is None:
+                values = base[pane] = {}
+            values[key] = value if decode is None else decode(value)
 
     def delta(self) -> Iterator[tuple[str, Entries]]:
         encode = self.encode

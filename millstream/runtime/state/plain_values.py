@@ -47,10 +47,10 @@ def _moment(value: Any) -> Any:
 def _moment_reader(cls: Any) -> Convert:
     read = cls.fromisoformat
 
-    def moment(found: Any) -> Any:
-        if isinstance(found, str):
-            return read(found)
-        text, fold, zone = found
+    def moment(plain: Any) -> Any:
+        if isinstance(plain, str):
+            return read(plain)
+        text, fold, zone = plain
         if isinstance(zone, str):
             zone = zoneinfo.ZoneInfo(zone)
         elif zone is not None:
@@ -63,13 +63,13 @@ def _moment_reader(cls: Any) -> Convert:
 LEAVES: dict[str, tuple[Convert, Convert]] = {
     "BigDecimal": (str, Decimal),
     "Uuid": (str, uuid.UUID),
-    "Instant": (lambda one: [one.seconds, one.nanos], lambda found: Instant(*found)),
+    "Instant": (lambda instant: [instant.seconds, instant.nanos], lambda parts: Instant(*parts)),
     "DateTypeInfo": (datetime.date.toordinal, datetime.date.fromordinal),
     "TimeTypeInfo": (_moment, _moment_reader(datetime.time)),
     "TimestampTypeInfo": (_moment, _moment_reader(datetime.datetime)),
     "Duration": (
-        lambda one: [one.days, one.seconds, one.microseconds],
-        lambda found: datetime.timedelta(*found),
+        lambda delta: [delta.days, delta.seconds, delta.microseconds],
+        lambda parts: datetime.timedelta(*parts),
     ),
 }
 """The way to the plain form and back, of each type whose values are not plain."""
@@ -85,7 +85,8 @@ def row_encoder(parts: Sequence[Convert | None]) -> Convert:
             list(values)
             if simple
             else [
-                one if step is None else step(one) for step, one in zip(parts, values, strict=True)
+                value if step is None else step(value)
+                for step, value in zip(parts, values, strict=True)
             ]
         )
         if row._row_kind is not _INSERT:
@@ -100,10 +101,10 @@ def row_decoder(
 ) -> Convert:
     """What makes a Row of the plain form of one with `size` fields: for each field, where it was and how to read it."""
 
-    def decode(found: list[Any]) -> Any:
-        values = [None if place is None else read(found[place]) for place, read in steps]
-        if len(found) > size:
-            return make_row(names, values, RowKind(found[size]))
+    def decode(plain: list[Any]) -> Any:
+        values = [None if place is None else read(plain[place]) for place, read in steps]
+        if len(plain) > size:
+            return make_row(names, values, RowKind(plain[size]))
         return make_row(names, values)
 
     return decode

@@ -1,4 +1,4 @@
-"""The files of a store: writing and reading one, and the chains that they make."""
+"""The segments of a store, its state files in order: writing and reading one, and when there are too many of them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,24 @@ from millstream.runtime.state.trust import load_own
 from millstream.runtime.wire.codec import dumps
 from millstream.storage.storage import Storage
 
-__all__ = ["extend_chain", "needs_folding", "open_file", "read_file", "store_folder", "write_file"]
+__all__ = [
+    "extend_segments",
+    "needs_compaction",
+    "open_segment",
+    "read_segment",
+    "store_folder",
+    "write_segment",
+]
 
 # File systems take 255 bytes a name.
 _MAX_NAME = 120
-# A chain is folded when it is this long, or when its changes have grown to so many times the full file.
-_MAX_CHAIN = 40
+# Segments are compacted when they are this many, or when the changes have grown to so many times the full one.
+_MAX_SEGMENTS = 40
 _MAX_GROWTH = 8
 _COPY_IN_MEMORY = 8 << 20
 
 
-def write_file(
+def write_segment(
     storage: Storage, header: Header, states: dict[str, Any] | None, parts: Parts
 ) -> int:
     """Write a file of the given parts; its size."""
@@ -57,7 +64,7 @@ def write_file(
     return writer.size
 
 
-def open_file(storage: Storage, file: StateFile, *, copy: bool = False) -> BinaryIO:
+def open_segment(storage: Storage, file: StateFile, *, copy: bool = False) -> BinaryIO:
     """A file's bytes, as a copy on this machine if asked for."""
     try:
         stream = storage.open_read(file.name)
@@ -73,29 +80,27 @@ def open_file(storage: Storage, file: StateFile, *, copy: bool = False) -> Binar
     return cast("BinaryIO", local)
 
 
-def read_file(
+def read_segment(
     storage: Storage, file: StateFile, stream: BinaryIO | None = None, loads: Loads = load_own
 ) -> Iterator[tuple[TableInfo | None, str, Any]]:
     """The blocks of a file with the table that each belongs to; None is operator state."""
-    with stream or open_file(storage, file) as stream:
-        reader = StateReader(file.name, stream, loads, storage.seal)
-        for place, kind, entries in reader:
-            yield None if place < 0 else reader.header.tables[place], kind, entries
+    with stream or open_segment(storage, file) as stream:
+        yield from StateReader(file.name, stream, loads, storage.seal)
 
 
-def needs_folding(chain: Sequence[StateFile]) -> bool:
-    """True if reading the chain has become much more work than reading its content."""
-    if len(chain) < 3:
+def needs_compaction(segments: Sequence[StateFile]) -> bool:
+    """True if reading the segments has become much more work than reading one that stands for them."""
+    if len(segments) < 3:
         return False
-    changes = sum(file.size for file in chain[1:])
-    return len(chain) >= _MAX_CHAIN or changes > _MAX_GROWTH * max(chain[0].size, 1 << 16)
+    changes = sum(file.size for file in segments[1:])
+    return len(segments) >= _MAX_SEGMENTS or changes > _MAX_GROWTH * max(segments[0].size, 1 << 16)
 
 
-def extend_chain(chain: Sequence[StateFile], file: StateFile | None) -> list[StateFile]:
-    """The chain after an epoch whose winning file is `file`."""
+def extend_segments(segments: Sequence[StateFile], file: StateFile | None) -> list[StateFile]:
+    """The segments after an epoch whose winning file is `file`."""
     if file is None:
-        return list(chain)
-    return [file] if file.full else [*chain, file]
+        return list(segments)
+    return [file] if file.full else [*segments, file]
 
 
 def store_folder(owner: str) -> str:
@@ -110,7 +115,7 @@ def store_folder(owner: str) -> str:
     return f"{name}/{subtask}"
 
 
-def describe(info: TableInfo) -> str:
+def describe_table(info: TableInfo) -> str:
     """A table in words, for messages."""
     schema = "pickled" if info.schema is None else str(info.schema)
     return f"{info.kind} state, {schema}" + (", with time-to-live" if info.ttl else "")

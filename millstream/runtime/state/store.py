@@ -1,7 +1,7 @@
 """The state of one vertex's subtask: its tables, and the files they come from and go to.
 
 The backend's marker is the file whose content the tables hold; `_pending` is the file this process wrote last, whose
-content is the tables with their changes folded in. Opening a version reads only the files that are not there yet.
+content is the tables with their changes. Opening a version reads only the files that are not there yet.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from millstream.runtime.state.codec import PICKLED, SchemaMismatch, ValueCodec
 from millstream.runtime.state.hash_tables import make_hash_table
 from millstream.runtime.state.operator_state import OperatorState, redistribute
 from millstream.runtime.state.segments import (
-    describe,
-    extend_chain,
-    needs_folding,
-    open_file,
-    read_file,
+    describe_table,
+    extend_segments,
+    needs_compaction,
+    open_segment,
+    read_segment,
     store_folder,
-    write_file,
+    write_segment,
 )
 from millstream.runtime.state.table import Convert, Table
 from millstream.runtime.state.trust import load_own
@@ -38,10 +38,17 @@ from millstream.runtime.wire.keys import key_group, subtask_range
 from millstream.storage.open import open_storage
 from millstream.storage.storage import Storage
 
-__all__ = ["StateStore", "extend_chain", "fold_chain", "needs_folding", "read_file", "store_folder"]
+__all__ = [
+    "StateStore",
+    "compact",
+    "extend_segments",
+    "needs_compaction",
+    "read_segment",
+    "store_folder",
+]
 
-# A chain with more bytes than this is folded on disk.
-_FOLD_IN_MEMORY = 64 << 20
+# Segments with more bytes than this are compacted on disk.
+_COMPACT_IN_MEMORY = 64 << 20
 # How often a version is reached for while other processes move the tables on; then they are made anew.
 _TURNS = 3
 
@@ -94,7 +101,7 @@ class StateStore:
         known = self.tables.get(name)
         if known is None:
             known = self.tables[name] = self._backend.table(name, kind, codec, ttl=ttl)
-        elif known.found is not None:
+        elif known.unclaimed is not None:
             # It came with the files before the program asked for it.
             self._claim(known, kind, codec, ttl)
         journal = self.journals.get(name.rpartition("/")[0])
@@ -103,17 +110,16 @@ class StateStore:
         return known
 
     def _claim(self, table: Table, kind: str, codec: ValueCodec, ttl: bool) -> None:
-        found = table.found
-        assert found is not None
+        assert table.unclaimed is not None
         blocks: list[tuple[TableInfo, list[Any]]] = []
         if not self._backend.lazy:
             for key, part in self._of_name(table.name):
-                assert part.found is not None
-                blocks.append((part.found, list(part.full())))
+                assert part.unclaimed is not None
+                blocks.append((part.unclaimed, list(part.full())))
                 if part is not table:
                     del self.tables[key]
         table.reset()
-        table.kind, table.codec, table.ttl, table.found = kind, codec, ttl, None
+        table.kind, table.codec, table.ttl, table.unclaimed = kind, codec, ttl, None
         for info in self._backend.infos(table.name):
             self._decoder(table, info)
         for info, entries_of in blocks:
@@ -128,26 +134,26 @@ class StateStore:
     def table_of(self, info: TableInfo) -> Table:
         """Where to put the values of a table that nobody has asked for."""
         for _, table in self._of_name(info.name):
-            if table.found in (None, info) or self._backend.lazy:
+            if table.unclaimed in (None, info) or self._backend.lazy:
                 return table
         table = self._backend.make_table(info)
         number = len(self._of_name(info.name))
         self.tables[f"{info.name}\0{number}" if number else info.name] = table
         return table
 
-    def _decoder(self, table: Table, found: TableInfo) -> Convert | None:
-        if table.found is not None:
+    def _decoder(self, table: Table, written: TableInfo) -> Convert | None:
+        if table.unclaimed is not None:
             return None
         try:
-            return table.decoder(found)
+            return table.decoder(written)
         except SchemaMismatch:
             operator, _, state = table.name.rpartition("/")
             raise StateMismatch(
                 f"the state '{state}' was written by another program and does not fit this one",
                 operator=operator,
                 state=state,
-                found=describe(found),
-                wanted=describe(table.info),
+                found=describe_table(written),
+                wanted=describe_table(table.info),
                 hint="declare the state as it was, give it another name and start with "
                 "--allowNonRestoredState, or change the savepoint with millstream.state",
             ) from None
@@ -163,7 +169,7 @@ class StateStore:
         """True if all that the store has is what its parents hold. It then writes a full file, if only to say that it
         has nothing: the files of another folder, or of an older checkpoint, may go."""
         version = self._version
-        return version is not None and bool(version.parents) and not version.chain
+        return version is not None and bool(version.parents) and not version.segments
 
     @property
     def in_use(self) -> bool:
@@ -177,21 +183,21 @@ class StateStore:
     def open(self, version: StoreState | None) -> None:
         """Bring the tables to a version; None is no state at all."""
         reached("state open")
-        chain: Sequence[StateFile] = version.chain if version is not None else []
-        # A folded file stands for those it covers.
-        place = {file.covers: n for n, file in enumerate(chain) if file.covers}
-        place |= {file.name: n for n, file in enumerate(chain)}
-        targets: set[str | None] = {name for name, n in place.items() if n == len(chain) - 1}
-        if not chain:
+        segments: Sequence[StateFile] = version.segments if version is not None else []
+        # A compacted file stands for those it covers.
+        place = {file.covers: n for n, file in enumerate(segments) if file.covers}
+        place |= {file.name: n for n, file in enumerate(segments)}
+        targets: set[str | None] = {name for name, n in place.items() if n == len(segments) - 1}
+        if not segments:
             base = _base_name(version)
             place |= {} if base is None else {base: -1}
             targets = {base}
         self.loads = 0
         self._restored = False
         for turn in range(_TURNS + 1):
-            if self._reach(version, chain, place, targets, anew=turn == _TURNS):
+            if self._reach(version, segments, place, targets, anew=turn == _TURNS):
                 break
-        for info in self._backend.found():
+        for info in self._backend.present():
             if info.name not in self.tables and info.name.rpartition("/")[0] in self.operators:
                 self.table_of(info)
         if self._backend.lazy:
@@ -204,7 +210,7 @@ class StateStore:
             and (self.operator_state.in_use or self._backend.shared)
         ):
             self._reload_operator_state(version)
-        self._operators_at = chain[-1].name if chain else ""
+        self._operators_at = segments[-1].name if segments else ""
         if self._backend.shared and not self.is_current(version):
             for table in self.tables.values():
                 if table.index is not None:
@@ -214,7 +220,7 @@ class StateStore:
     def _reach(
         self,
         version: StoreState | None,
-        chain: Sequence[StateFile],
+        segments: Sequence[StateFile],
         place: dict[str, int],
         targets: set[str | None],
         *,
@@ -224,15 +230,15 @@ class StateStore:
         backend.begin(self.operators)
         # Values of a type that has changed are read again in their new form, where they are kept as they are written.
         if self._pending in place and not (self._retyped and backend.lazy):
-            backend.fold(self.tables.values(), self._pending, place)
+            backend.absorb(self.tables.values(), self._pending, place)
         # If another attempt won, its changes are in its file, and ours are nothing.
         for table in self.tables.values():
             table.discard()
         self._pending = None
-        missing = chain
+        missing = segments
         marker = backend.marker
         if marker in place and not anew:
-            missing = chain[place[marker] + 1 :]
+            missing = segments[place[marker] + 1 :]
         elif marker is not None or place:
             self._forget()
             if place:
@@ -241,7 +247,7 @@ class StateStore:
         for file in missing:
             # If others wait, they must not wait for the storage: it may be far away, and this task given up already.
             with (
-                open_file(self._storage, file, copy=backend.others_wait) as stream,
+                open_segment(self._storage, file, copy=backend.others_wait) as stream,
                 backend.applying(file.name, file.size, place) as wanted,
             ):
                 if wanted:
@@ -250,12 +256,12 @@ class StateStore:
         return backend.ready(self.tables.values(), targets)
 
     def _reload_operator_state(self, version: StoreState | None) -> None:
-        """Read it alone. An attempt of this process that did not win may have changed it, and if another process has
-        brought the tables here, this one has not seen it at all."""
+        """Read operator state alone. An attempt of this process that did not win may have changed it, and if another
+        process has brought the tables here, this one has not seen it at all."""
         if version is None:
             self.operator_state.reset()
             return
-        for file in reversed(version.chain):
+        for file in reversed(version.segments):
             if file.name == self._operators_at and not self.operator_state.in_use:
                 return
             states = self._operator_state_of(self._storage, file)
@@ -266,7 +272,7 @@ class StateStore:
         for parent in version.parents:
             storage = self._storage_of(parent)
             together: dict[str, Any] = {}
-            for file in parent.chain:
+            for file in parent.segments:
                 together.update(self._operator_state_of(storage, file) or {})
             lists.append((parent, together))
         self._deal_out(version, lists)
@@ -276,10 +282,10 @@ class StateStore:
         return open_storage(parent.root, seal=own.seal) if parent.root else own
 
     def _operator_state_of(self, storage: Storage, file: StateFile) -> dict[str, Any] | None:
-        for info, _, states in read_file(storage, file, loads=self._loads):
+        for info, _, states in read_segment(storage, file, loads=self._loads):
             # Operator state comes first in a file, or not at all.
-            found: dict[str, Any] | None = states if info is None else None
-            return found
+            operator_state: dict[str, Any] | None = states if info is None else None
+            return operator_state
         return None
 
     def _deal_out(
@@ -293,18 +299,18 @@ class StateStore:
     def _forget(self) -> None:
         for key, table in list(self.tables.items()):
             table.reset()
-            if table.found is not None:
+            if table.unclaimed is not None:
                 del self.tables[key]
         self.operator_state.reset()
         self._backend.renew()
 
     def _begin(self, version: StoreState | None) -> None:
-        """What stands before the first file of the chain."""
-        if version is None or (version.chain and version.chain[0].full):
+        """What stands before the first segment."""
+        if version is None or (version.segments and version.segments[0].full):
             return
-        if version.chain and not version.parents:
+        if version.segments and not version.parents:
             raise damaged(
-                version.chain[0].name, "it has changes only, and no full file stands before it"
+                version.segments[0].name, "it has changes only, and no full file stands before it"
             )
         lists: list[tuple[Parent, dict[str, Any]]] = []
         own = subtask_range(version.subtask, version.parallelism, version.max_parallelism)
@@ -313,14 +319,14 @@ class StateStore:
             return key_group(key, version.max_parallelism) in own
 
         name = _base_name(version) or ""
-        size = sum(file.size for parent in version.parents for file in parent.chain)
+        size = sum(file.size for parent in version.parents for file in parent.segments)
         with self._backend.applying(name, size, {}):
             for parent in version.parents:
                 storage = self._storage_of(parent)
                 states: dict[str, Any] = {}
                 theirs = subtask_range(parent.subtask, parent.parallelism, version.max_parallelism)
                 overlap = theirs.start < own.stop and own.start < theirs.stop
-                for file in parent.chain:
+                for file in parent.segments:
                     self._apply_file(storage, file, mine if overlap else self._keep_none, states)
                     self.loads += 1
                 lists.append((parent, states))
@@ -343,7 +349,7 @@ class StateStore:
         stream: BinaryIO | None = None,
     ) -> None:
         everything = keep is self._keep_all
-        for info, kind, entries in read_file(storage, file, stream, self._loads):
+        for info, kind, entries in read_segment(storage, file, stream, self._loads):
             if info is None:
                 if states is None:
                     self.operator_state.restore(entries)
@@ -358,7 +364,7 @@ class StateStore:
             decode = self._decoder(table, info)
             if not everything:
                 by_key = kind == "D"
-                entries = [one for one in entries if keep(one if by_key else one[0])]
+                entries = [entry for entry in entries if keep(entry if by_key else entry[0])]
             table.apply(kind, entries, decode)
 
     def close(self) -> None:
@@ -370,8 +376,8 @@ class StateStore:
     def snapshot(self, epoch: int, attempt: str) -> StateFile | None:
         """Write this epoch's changes; None if there are none. Nothing is read after it."""
         self.attempt = attempt
-        for one in self.expiring:
-            one.sweep()
+        for state in self.expiring:
+            state.sweep()
         try:
             return self._snapshot(epoch, attempt)
         finally:
@@ -384,13 +390,13 @@ class StateStore:
         tables = list(self.tables.values())
         if not (relayout or operator_state or any(table.changes for table in tables)):
             return None
-        # A chain has one type for each state: whoever folds it knows nothing of the program and could not convert.
+        # Segments have one type for each state: compaction knows nothing of the program and could not convert.
         self._retyped = any(
-            table.found is None
-            and any(one != table.info for one in self._backend.infos(table.name))
+            table.unclaimed is None
+            and any(info != table.info for info in self._backend.infos(table.name))
             for table in tables
         )
-        full = relayout or self._retyped or version is None or not version.chain
+        full = relayout or self._retyped or version is None or not version.segments
         name = f"shared/{store_folder(self.owner)}/{epoch:012d}-{attempt}"
         if full:
             parts = [part for table in tables for part in self._backend.parts(table)]
@@ -398,13 +404,13 @@ class StateStore:
             parts = [(table.info, table.delta()) for table in tables]
         states = self.operator_state.content() if operator_state or full else None
         parts = [(info, _noticed(blocks)) for info, blocks in parts]
-        size = write_file(self._storage, Header(name, epoch, full, []), states, parts)
+        size = write_segment(self._storage, Header(name, epoch, full, []), states, parts)
         self._pending = name
         return StateFile(name, epoch, full, size)
 
 
 def _base_name(version: StoreState | None) -> str | None:
-    """Names what stands before the first file of a chain: what the parents hold of the subtask's key groups."""
+    """Names what stands before the first segment: what the parents hold of the subtask's key groups."""
     if version is None or not version.parents:
         return None
     place = (version.subtask, version.parallelism, version.max_parallelism, version.parents)
@@ -418,41 +424,41 @@ def _noticed(blocks: Iterator[Any]) -> Iterator[Any]:
         reached("snapshot half written")
 
 
-def fold_chain(storage: Storage, owner: str, chain: Sequence[StateFile], attempt: str) -> StateFile:
-    """Write one full file that stands for a whole chain."""
-    if sum(file.size for file in chain) <= _FOLD_IN_MEMORY:
-        return _fold(storage, owner, chain, attempt, Backend())
+def compact(storage: Storage, owner: str, segments: Sequence[StateFile], attempt: str) -> StateFile:
+    """Write one full file that stands for all segments of a store."""
+    if sum(file.size for file in segments) <= _COMPACT_IN_MEMORY:
+        return _compact(storage, owner, segments, attempt, Backend())
     try:
         import lmdb  # noqa: F401
     except ImportError:
-        return _fold(storage, owner, chain, attempt, Backend())
+        return _compact(storage, owner, segments, attempt, Backend())
     from millstream.runtime.state.lmdb.store import LmdbBackend
 
-    with tempfile.TemporaryDirectory(prefix="millstream-fold-") as folder:
+    with tempfile.TemporaryDirectory(prefix="millstream-compact-") as folder:
         backend = LmdbBackend(Path(folder))
         try:
-            return _fold(storage, owner, chain, attempt, backend)
+            return _compact(storage, owner, segments, attempt, backend)
         finally:
             backend.close()
 
 
-def _fold(
-    storage: Storage, owner: str, chain: Sequence[StateFile], attempt: str, backend: Backend
+def _compact(
+    storage: Storage, owner: str, segments: Sequence[StateFile], attempt: str, backend: Backend
 ) -> StateFile:
-    last = chain[-1]
+    last = segments[-1]
     store = StateStore(storage, owner, make_table=backend.table)
-    # Whatever the files hold: folding knows nothing of the program.
+    # Whatever the files hold: compaction knows nothing of the program.
     store.operators = _Everything()
-    place = {file.name: n for n, file in enumerate(chain)}
+    place = {file.name: n for n, file in enumerate(segments)}
     backend.begin(())
-    for file in chain:
+    for file in segments:
         with backend.applying(file.name, file.size, place):
             store._apply_file(storage, file, StateStore._keep_all)
     backend.ready(store.tables.values(), {last.name})
     name = f"shared/{store_folder(owner)}/{last.epoch:012d}-{attempt}"
     parts = [part for table in store.tables.values() for part in backend.parts(table)]
     states = store.operator_state.content()
-    size = write_file(storage, Header(name, last.epoch, True), states, parts)
+    size = write_segment(storage, Header(name, last.epoch, True), states, parts)
     return StateFile(name, last.epoch, True, size, last.name)
 
 

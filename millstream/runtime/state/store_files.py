@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.checkpoint.manifest import StoreState
 from millstream.checkpoint.statefile import Header, Loads, StateFile
-from millstream.runtime.state.segments import store_folder, write_file
+from millstream.runtime.state.segments import store_folder, write_segment
 from millstream.runtime.state.store import StateStore
 from millstream.runtime.state.trust import load_own
 from millstream.storage.storage import Storage
@@ -22,8 +22,8 @@ def load_store(storage: Storage, version: StoreState, loads: Loads = load_own) -
 def write_full(
     storage: Storage, owner: str, store: StateStore, epoch: int, attempt: str
 ) -> StateFile:
-    """One file that holds everything."""
+    """Write one file that holds all of a store."""
     name = f"shared/{store_folder(owner)}/{epoch:012d}-{attempt}"
     parts = [(table.info, table.full()) for table in store.tables.values()]
-    size = write_file(storage, Header(name, epoch, True), store.operator_state.content(), parts)
+    size = write_segment(storage, Header(name, epoch, True), store.operator_state.content(), parts)
     return StateFile(name, epoch, True, size)

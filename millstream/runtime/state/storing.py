@@ -110,6 +110,6 @@ def which_entry(name: str, entries: list[Any], error: Exception) -> Exception:
         key, value = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
         try:
             dumps(value)
-        except Exception as found:
-            return not_serializable(name, value, found, key)
+        except Exception as cause:
+            return not_serializable(name, value, cause, key)
     return error

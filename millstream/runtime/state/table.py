@@ -2,7 +2,7 @@
 
 **An attempt of epoch n sees exactly the state of epoch n-1.** What `read` gives is version n-1 and is never changed by
 a task; the task's own writes go to `changes`, and at its end into a file with a name no other attempt can have. Whoever
-opens epoch n+1 learns from the manifest whose file won. If it is this process's, its changes are folded in; if not, the
+opens epoch n+1 learns from the manifest whose file won. If it is this process's, its changes are absorbed; if not, the
 winner's file is read. So a task that is retried, doubled by speculation, or still running as a zombie cannot spoil
 anything.
 
@@ -70,7 +70,7 @@ def _fixed(value: tuple[Any, ...]) -> bool:
     """True if nothing in a tuple can be changed."""
     if _all_atomic(map(type, value)):
         return True
-    return all(type(one) in ATOMIC or (type(one) is tuple and _fixed(one)) for one in value)
+    return all(type(part) in ATOMIC or (type(part) is tuple and _fixed(part)) for part in value)
 
 
 class ListChange:
@@ -111,7 +111,7 @@ class Table(ABC):
         # What finds the table's entries by time, if anything does; it must know of all that changes.
         self.index: TableIndex | None = None
         # What the values of a table that nobody has asked for yet are written in.
-        self.found: TableInfo | None = None
+        self.unclaimed: TableInfo | None = None
 
     @property
     def shape(self) -> str:
@@ -121,8 +121,8 @@ class Table(ABC):
     @property
     def info(self) -> TableInfo:
         """As the header of a file describes the table."""
-        if self.found is not None:
-            return self.found
+        if self.unclaimed is not None:
+            return self.unclaimed
         codec = self.codec
         return TableInfo(self.name, self.kind, codec.name, codec.schema, self.ttl)
 
@@ -135,12 +135,12 @@ class Table(ABC):
         """All entries of a key's map at version n-1."""
 
     @abstractmethod
-    def fold(self) -> None:
+    def absorb(self) -> None:
         """Make the changes part of what `read` gives."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all entries, and the changes."""
 
     def discard(self) -> None:
         """Forget the changes."""
@@ -154,7 +154,7 @@ class Table(ABC):
 
     @abstractmethod
     def full(self) -> Iterator[tuple[str, Entries]]:
-        """All entries as they will be once the changes are folded, as blocks of a file."""
+        """All entries as they will be once the changes are absorbed, as blocks of a file."""
 
     @abstractmethod
     def keys(self) -> Iterator[Any]:
@@ -191,7 +191,7 @@ class Table(ABC):
                     yield from blocks_of(
                         kind,
                         (
-                            (k, [encode(one) for one in v.items] if encode else v.items)
+                            (k, [encode(item) for item in v.items] if encode else v.items)
                             for k, v in changes.items()
                             if v is not DELETED and v.replace is replace
                         ),
@@ -220,14 +220,18 @@ class Table(ABC):
     @property
     def encode(self) -> Convert | None:
         """What makes a value plain for a file; None if it is written as it is."""
-        encode = None if self.found is not None else self.codec.encode
+        encode = None if self.unclaimed is not None else self.codec.encode
         return None if encode is None else self._inside(encode)
 
-    def decoder(self, found: TableInfo) -> Convert | None:
+    def decoder(self, written: TableInfo) -> Convert | None:
         """What reads the values of a file; None if they are read as they are. Raises `SchemaMismatch`."""
-        if shape_of(found.kind) != self.shape or found.kind != self.kind or found.ttl != self.ttl:
+        if (
+            shape_of(written.kind) != self.shape
+            or written.kind != self.kind
+            or written.ttl != self.ttl
+        ):
             raise SchemaMismatch
-        decode = self.codec.decoder(found.codec, found.schema)
+        decode = self.codec.decoder(written.codec, written.schema)
         return None if decode is None else self._inside(decode)
 
     def _inside(self, convert: Convert) -> Convert:
@@ -237,7 +241,7 @@ class Table(ABC):
 
 
 class HashTable(Table):
-    """All of it as Python objects in a dictionary, which stays the same object for life."""
+    """A table as Python objects in a dictionary, which stays the same object for life."""
 
     def __init__(
         self, name: str, kind: str, codec: ValueCodec = PICKLED, *, ttl: bool = False
@@ -269,7 +273,7 @@ class HashTable(Table):
             if value is not DELETED and key not in self.base:
                 yield key
 
-    def fold(self) -> None:
+    def absorb(self) -> None:
         base, shape = self.base, self.shape
         if shape == "value":
             gone = [key for key, value in self.changes.items() if value is DELETED]
@@ -295,14 +299,14 @@ class HashTable(Table):
                 base.pop(key, None)
         elif kind == "P":
             if self.shape == "list" and decode is not None:
-                base.update((key, [decode(one) for one in value]) for key, value in entries)
+                base.update((key, [decode(item) for item in value]) for key, value in entries)
             elif decode is not None:
                 base.update((key, decode(value)) for key, value in entries)
             else:
                 base.update(entries)
         elif kind == "A":
             for key, items in entries:
-                more = items if decode is None else [decode(one) for one in items]
+                more = items if decode is None else [decode(item) for item in items]
                 base.setdefault(key, []).extend(more)
         elif kind == "M":
             for key, put in entries:
@@ -332,7 +336,8 @@ class HashTable(Table):
             case "list":
                 merged = ((k, self._merged(k, _merge_list)) for k in self.keys())
                 yield from blocks_of(
-                    "P", ((k, [encode(one) for one in v] if encode else v) for k, v in merged if v)
+                    "P",
+                    ((k, [encode(item) for item in v] if encode else v) for k, v in merged if v),
                 )
             case _:
                 maps = ((k, self._merged(k, _merge_map)) for k in self.keys())

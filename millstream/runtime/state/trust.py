@@ -28,19 +28,19 @@ def load_own(info: TableInfo | None, kind: str, data: memoryview) -> Any:
     if info is not None and info.codec != "plain":
         return load_block(info, kind, data)
     try:
-        found = load_block(info, kind, data)
+        entries = load_block(info, kind, data)
         if info is not None:
-            for key in _keys_in(kind, found):
+            for key in _keys_in(kind, entries):
                 check_key(key)
     except Exception as error:
         if info is None and kind != "S":
             raise
         raise _planted(info, error) from error
-    return found
+    return entries
 
 
 def _keys_in(kind: str, entries: Any) -> Iterable[Any]:
-    return entries if kind == "D" else [one[0] for one in entries]
+    return entries if kind == "D" else [entry[0] for entry in entries]
 
 
 class Outside:
@@ -81,23 +81,23 @@ class Outside:
             except KeyClassNotFound as error:
                 if trusted:
                     raise
-                what = f"a key of the table '{name}' is made by {error.evidence['name']}"
-                raise _needs_trust(what) from error
+                subject = f"a key of the table '{name}' is made by {error.evidence['name']}"
+                raise _needs_trust(subject) from error
             except Exception as error:
                 raise _planted(name, error) from error
 
         return key_of
 
 
-def _needs_trust(what: str) -> StateNotTrusted:
-    msg = f"{what}, and whoever reads it runs what its writer put there"
+def _needs_trust(subject: str) -> StateNotTrusted:
+    msg = f"{subject}, and whoever reads it runs what its writer put there"
     return StateNotTrusted(msg, hint="pass allow_pickle=True if you trust whoever wrote it")
 
 
 def _planted(table: TableInfo | str | None, error: Exception) -> StateNotTrusted:
     name = table.name if isinstance(table, TableInfo) else table
-    what = "operator state" if name is None else f"the table '{name}'"
-    msg = f"{what} is said to be plain, and is not: no job has written it like this"
+    subject = "operator state" if name is None else f"the table '{name}'"
+    msg = f"{subject} is said to be plain, and is not: no job has written it like this"
     return StateNotTrusted(
         msg, found=f"{type(error).__name__}: {error}", hint="use a copy that you know the origin of"
     )

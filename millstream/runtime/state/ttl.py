@@ -69,7 +69,7 @@ class TtlTable:
             case "list":
                 if change is None:
                     items = table.read(key, None) or []
-                    left = [one for one in items if not self.expired(one)]
+                    left = [item for item in items if not self.expired(item)]
                     if len(left) < len(items):
                         table.changes[key] = ListChange(left, replace=True) if left else DELETED
             case _:
@@ -169,19 +169,19 @@ class TtlMapState(MapState[Any, Any]):
         self._rules = rules
 
     def _find(self, key: Any) -> Any:
-        found = self._state.entry(key)
-        if found is MISSING:
+        pair = self._state.entry(key)
+        if pair is MISSING:
             return MISSING
-        if self._rules.expired(found):
+        if self._rules.expired(pair):
             self._state.remove(key)
-            return MISSING if self._rules.hide else found
+            return MISSING if self._rules.hide else pair
         if self._rules.on_read:
-            self._state.put_entry(self._state.name(key), (found[0], now()))
-        return found
+            self._state.put_entry(self._state.name(key), (pair[0], now()))
+        return pair
 
     def get(self, key: Any) -> Any:
-        found = self._find(key)
-        return None if found is MISSING else isolate(found[0][1])
+        pair = self._find(key)
+        return None if pair is MISSING else isolate(pair[0][1])
 
     def contains(self, key: Any) -> bool:
         return self._find(key) is not MISSING

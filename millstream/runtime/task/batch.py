@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.api.functions import KeySelector
+from millstream.common.constants import NO_TIME
 from millstream.graph.operators import Key, ReduceOp, RollingOp, WindowOp
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.codegen.fields import field_getter
 from millstream.runtime.task.batch_spill import (
     BY_TIME,
@@ -30,7 +30,7 @@ from millstream.runtime.task.batch_spill import (
 )
 from millstream.runtime.task.chain import Chain
 from millstream.runtime.task.failure import explain, explain_decoding
-from millstream.runtime.task.spec import JobSpec, VertexSpec
+from millstream.runtime.task.spec import VertexSpec
 from millstream.runtime.task.task import LevelTask
 from millstream.runtime.wire.codec import Buffer, decode
 from millstream.runtime.wire.input import ordered, rows_of
@@ -38,16 +38,10 @@ from millstream.runtime.wire.keys import canonical
 from millstream.runtime.wire.output import GROUP_SHIFT
 from millstream.runtime.wire.rows import BATCH_BYTES
 
-__all__ = ["BatchTask", "task_for"]
+__all__ = ["BatchTask"]
 
 # Keys between two looks at what has been sent.
 _KEYS = 64
-
-
-def task_for(job: JobSpec, level: int, subtask: int, epoch: int, *, source: int = -1) -> LevelTask:
-    """The task that runs a level's subtask, in the job's mode."""
-    make = BatchTask if job.batch else LevelTask
-    return make(job, level, subtask, epoch, source=source)
 
 
 class BatchTask(LevelTask):
@@ -104,8 +98,8 @@ class BatchTask(LevelTask):
                 0,
                 f"channel {row.channel}",
             )
-        for one in groups.values():
-            yield from one.finish()
+        for key_group in groups.values():
+            yield from key_group.finish()
         self._ended = True
         yield from self._finish([])
 
@@ -124,14 +118,14 @@ class _KeyGroup:
         self._keyed = bool(keys)
         # Windows of a whole stream: all records have one key, and come without a key group.
         self._whole = isinstance(operator, WindowOp) and operator.all_windows
-        carried = chain.carried
+        carried = chain.settings.carried
         self._readers = [
             _brought if index in carried else key_reader(key) for index, key in enumerate(keys)
         ]
         # Only where it shows is a key's order anything else than that of arrival.
-        self._sorts = chain.stamped or len(keys) > 1
+        self._sorts = chain.settings.stamped or len(keys) > 1
         # What only has a value for each key need not see one key at a time: at the end of the group all are given out.
-        self._folds = isinstance(operator, ReduceOp | RollingOp)
+        self._together = isinstance(operator, ReduceOp | RollingOp)
         self._group = 0
         self._buffers: list[tuple[int, bytes]] = []
         self._size = 0
@@ -165,8 +159,8 @@ class _KeyGroup:
             yield from self._run_spilled(spilled)
         elif buffers and self._sorts:
             yield from self._run_keys(self._items(buffers))
-        elif buffers and self._folds:
-            yield from self._run_folding(buffers)
+        elif buffers and self._together:
+            yield from self._run_together(buffers)
         elif buffers:
             yield from self._run_plain(buffers)
 
@@ -188,7 +182,7 @@ class _KeyGroup:
                 at = NO_TIME if stamps is None else stamps[place]
                 yield read(record), (at, index, record)
 
-    def _run_folding(self, buffers: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    def _run_together(self, buffers: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
         """All keys of the group together, where the order among keys cannot be seen."""
         for index, payload in buffers:
             self._process(index, self._records(payload).records, None, 0)
@@ -203,11 +197,11 @@ class _KeyGroup:
         for _, payload in buffers:
             for record in self._records(payload).records:
                 key = read(record)
-                found = by_key.get(key)
-                if found is None:
+                records = by_key.get(key)
+                if records is None:
                     by_key[key] = [record]
                 else:
-                    found.append(record)
+                    records.append(record)
         buffers.clear()
         for number, key in enumerate(list(by_key)):
             self._process(0, by_key.pop(key), None, 0)
@@ -219,24 +213,24 @@ class _KeyGroup:
     def _run_keys(self, items: Iterable[tuple[Any, Item]]) -> Iterator[pa.RecordBatch]:
         by_key: dict[Any, list[Item]] = {}
         for key, item in items:
-            found = by_key.get(key)
-            if found is None:
+            of_key = by_key.get(key)
+            if of_key is None:
                 by_key[key] = [item]
             else:
-                found.append(item)
+                of_key.append(item)
         for number, key in enumerate(list(by_key)):
-            found = by_key.pop(key)
+            of_key = by_key.pop(key)
             if self._sorts:
-                found.sort(key=BY_TIME)
-            self._run_items(found)
+                of_key.sort(key=BY_TIME)
+            self._run_items(of_key)
             self._end_key()
             if number % _KEYS == 0:
                 yield from self._task._full_rows(self._chain)
         yield from self._task._full_rows(self._chain)
 
     def _run_items(self, items: list[Item], done: int = 0) -> None:
-        """Records of a key: in the order of time, those of equal times as they came (rule 60)."""
-        stamped = self._chain.stamped
+        """Run the chain over records of a key, which are in the order of rule 60: those of one input at a time."""
+        stamped = self._chain.settings.stamped
         start = 0
         while start < len(items):
             index, end = items[start][1], start + 1
@@ -257,7 +251,7 @@ class _KeyGroup:
                 chain.inputs[index](zip(probe, stamps, strict=True))
         except Exception as error:
             place = done + len(records) - length_hint(probe) - 1
-            of = "a buffer" if self._folds else "its key"
+            of = "a buffer" if self._together else "its key"
             position = f"input {index}, record {{index}} of {of}"
             raise explain(error, chain, place, position) from error
 
@@ -321,10 +315,10 @@ def key_reader(key: Key) -> Callable[[Any], Any]:
     convert = None if key.key_type is None else key.key_type.convert
 
     def canon(record: Any) -> Any:
-        found = read(record)
+        key = read(record)
         if convert is not None:
-            found = convert(found)
-        kind = type(found)
-        return found if kind is str or kind is int else canonical(found)
+            key = convert(key)
+        kind = type(key)
+        return key if kind is str or kind is int else canonical(key)
 
     return canon

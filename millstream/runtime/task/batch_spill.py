@@ -42,7 +42,7 @@ class Spilled:
         self.keys: list[set[Any]] = [set() for _ in range(PARTS)]
 
     def write(self, items: Iterable[tuple[Any, Item]]) -> None:
-        """Take them apart."""
+        """Take records apart by key."""
         waiting: list[list[tuple[Any, Item]]] = [[] for _ in range(PARTS)]
         parts: dict[Any, int] = {}
         for key, item in items:

@@ -1,31 +1,29 @@
 """A vertex's chain compiled into one Python loop per input (Flink's `OperatorChain`).
 
 The tree of operators becomes straight-line code: a map is an assignment, a filter an `if`, a flat map a
-nested `for`, an exchange an `append` to the target's list. Between a record's arrival and its serialization
-there is no call but the user's own. `millstream.print.generated-code` shows the result:
+nested `for`, an exchange an `append` to the target's list. In a chain of maps, filters and a keyed exchange there is,
+between a record's arrival and its serialization, no call but the user's own, those of methods of dictionaries and
+lists, and what a new or unusual key needs. `millstream.print.generated-code` shows the result:
 
 ```
 def input_0(records):
-    for v1 in records:
-        v2 = map_2(v1)
-        if filter_3(v2):
-            k4 = v2[0]
+    for record in records:
+        mapped = map_1(record)
+        if filter_1(mapped):
+            key = mapped[0]
             ...
-            send_5(v2)
+            target(mapped)
 ```
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from millstream.api.checkpointed import CheckpointedFunction
-from millstream.api.functions import Function, RuntimeContext
 from millstream.graph.operators import SourceOp
-from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.codegen.builder import ChainBuilder
-from millstream.runtime.state.keyed_state import WithoutState
+from millstream.runtime.codegen.unit import OperatorUnit, that_do
 from millstream.runtime.task.chain_time import ChainTime
 from millstream.runtime.time.valve import InputEdge
 
@@ -37,96 +35,54 @@ __all__ = [
 class Chain:
     """A compiled chain of one subtask."""
 
-    __slots__ = (
-        "adopts",
-        "bad_records",
-        "carried",
-        "checkpointed",
-        "contexts",
-        "copies_input",
-        "cursor",
-        "epoch_hooks",
-        "functions",
-        "incremental",
-        "inputs",
-        "key_contexts",
-        "key_ends",
-        "late",
-        "module",
-        "nodes",
-        "opened",
-        "operator_states",
-        "rebuilds_reported",
-        "sink_hooks",
-        "stamped",
-        "store",
-        "time",
-        "vertex",
-        "writers",
-    )
-
     def __init__(
-        self, builder: ChainBuilder, input_count: int, inputs: Sequence[InputEdge]
+        self,
+        builder: ChainBuilder,
+        units: Mapping[int, OperatorUnit[Any]],
+        input_count: int,
+        inputs: Sequence[InputEdge],
     ) -> None:
         """Compile the chain; `inputs` are the edges that bring it watermarks."""
         self.vertex = builder.vertex
-        self.module = builder.generate(input_count)
-        self.nodes = builder.nodes
+        self.nodes = builder.tree.nodes
+        self.module = builder.generate(input_count, units)
         made = self.module.build()
         self.inputs: tuple[Callable[[Iterable[Any]], None], ...] = made[:input_count]
         for attach, function in zip(builder.entries.values(), made[input_count:], strict=True):
             attach(function)
+        self.units = list(units.values())
+        self.key_ends = [unit.end_key for unit in that_do(self.units, "end_key")]
+        # A chain may be long, and most of it does nothing when an epoch begins or ends.
+        self.beginning = that_do(self.units, "begin_epoch")
+        self.committing = that_do(self.units, "prepare_commit")
+        self._keys = [unit.keys for unit in self.units if unit.keys is not None]
         self.writers = builder.writers
-        self.stamped = builder.takes_stamps
-        self.carried = builder.carried
+        self.settings = builder.settings
         head = builder.vertex.head.operator
         # A source may give one object again and again, and again after a failure.
         self.copies_input = (
-            not builder.object_reuse
+            not builder.settings.object_reuse
             and isinstance(head, SourceOp)
             and bool(head.source.keeps_records())
         )
-        self.late = builder.late
-        self.adopts = builder.adopts
-        self.key_ends = builder.key_ends
-        self.time = ChainTime(builder, inputs, input_count, ask=builder.ask_generators)
-        self.functions = builder.functions
-        self.epoch_hooks = builder.epoch_hooks
-        self.sink_hooks = builder.sink_hooks
+        self.time = ChainTime(builder, units, inputs, input_count)
         self.store = builder.store
-        self.bad_records = builder.bad_records
         self.cursor = builder.cursor
-        self.contexts = {node.id: builder.context(node) for node, _ in builder.functions}
-        self.incremental = {
-            node.id: builder.context(node, keyed=WithoutState(node.name))
-            for node, function in builder.functions
-            if _is_incremental(node, function)
-        }
-        self.key_contexts = list(builder.key_contexts.values())
-        self.checkpointed = [
-            (node, function)
-            for node, function in builder.functions
-            if isinstance(function, CheckpointedFunction)
-        ]
-        self.operator_states = {
-            node.id: builder.operator_states(node) for node, _ in self.checkpointed
-        }
+        _open_once(self.units)
+        self.with_functions = [unit for unit in self.units if unit.functions]
+        self.checkpointed = [unit for unit in self.units if unit.checkpointed]
         self.opened = False
         self.rebuilds_reported = 0
 
-    def context_of(self, node: StreamNode, function: Function) -> RuntimeContext:
-        """What a function is opened with."""
-        if _is_incremental(node, function):
-            return self.incremental[node.id]
-        return self.contexts[node.id]
-
     def leave_keys(self) -> None:
         """No operator has a current key from here on (rule 49)."""
-        for context in self.key_contexts:
-            context.leave()
+        for keys in self._keys:
+            keys.leave()
 
 
-def _is_incremental(node: StreamNode, function: Any) -> bool:
-    """True for the function that adds records to windows, also with one around it."""
-    incremental = getattr(node.operator, "incremental", None)
-    return incremental is not None and getattr(function, "inner", function) is incremental
+def _open_once(units: Iterable[OperatorUnit[Any]]) -> None:
+    """A function object that several operators have is opened by the first of them."""
+    known: set[int] = set()
+    for unit in units:
+        unit.functions = [function for function in unit.functions if id(function) not in known]
+        known.update(map(id, unit.functions))

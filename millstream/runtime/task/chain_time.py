@@ -7,21 +7,19 @@ the watermark goes on to what reads it (rule 7), and behind every edge it become
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from millstream.checkpoint.manifest import GeneratorState
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.base.in_operator import Step, in_operator
+from millstream.runtime.codegen.builder import ChainBuilder
+from millstream.runtime.codegen.unit import OperatorUnit, that_do
 from millstream.runtime.time.valve import NOBODY, InputEdge, Valve
 from millstream.runtime.time.watermarks import WatermarkStage
 from millstream.runtime.wire.codec import ACTIVE, END_OF_INPUT, IDLE, WATERMARK, Mark
 from millstream.runtime.wire.output import EdgeWriter
-
-if TYPE_CHECKING:
-    from millstream.runtime.codegen.builder import ChainBuilder
-    from millstream.runtime.time.timers import InternalTimers
 
 __all__ = [
     "OF_THE_JOB",
@@ -38,21 +36,28 @@ class ChainTime:
     """The time of one compiled chain."""
 
     def __init__(
-        self, builder: ChainBuilder, inputs: Sequence[InputEdge], input_count: int, *, ask: bool
+        self,
+        builder: ChainBuilder,
+        units: Mapping[int, OperatorUnit[Any]],
+        inputs: Sequence[InputEdge],
+        input_count: int,
     ) -> None:
-        self._builder = builder
+        self._tree = builder.tree
+        self._units = units
+        self._writers = builder.writers
         self.stages: dict[str, WatermarkStage] = {
-            builder.nodes[node_id].uid: stage for node_id, stage in builder.stages.items()
+            unit.node.uid: unit.stage for unit in units.values() if unit.stage is not None
         }
-        self._asked = list(self.stages.values()) if ask else []
-        self._timers: list[InternalTimers] = [timers for _, timers in builder.timers]
-        self._ticks = [in_operator(node, timers.tick) for node, timers in builder.timers]
-        self._readers = builder.readers
-        self._polls = builder.polls
-        self._settles = builder.settles
+        self._asked = list(self.stages.values()) if builder.settings.ask_generators else []
+        self._timed = that_do(units.values(), "set_watermark")
+        self._ticking = that_do(units.values(), "next_tick")
+        self._ticks = [in_operator(unit.node, unit.tick) for unit in self._ticking]
+        # From the head down: those below have to wait for what those above give them.
+        self._polls = [in_operator(u.node, u.poll) for u in that_do(units.values(), "poll")]
+        self._settles = [in_operator(u.node, u.settle) for u in that_do(units.values(), "settle")]
         self._edges = {edge.id: edge for edge in inputs}
         self._marked: list[EdgeWriter] = [
-            builder.writers[edge.id] for edge in builder.edges if edge.watermarked
+            builder.writers[edge.id] for edge in builder.tree.out_edges if edge.watermarked
         ]
         self._input_count = input_count
         self.valve: Valve | None = Valve(input_count) if inputs else None
@@ -69,41 +74,47 @@ class ChainTime:
         self._ending = False
         # By the uid of a stage, the edges that hear of its watermarks.
         self._told_by: dict[str, list[EdgeWriter]] = {}
-        head = builder.vertex.head
-        for node_id, stage in builder.stages.items():
-            node = builder.nodes[node_id]
-            steps, status = self._below(node)
-            stage.forward = _through(steps)
-            stage.forward_idle = _through_status(status)
-            self._told_by[node.uid] = status
-        if head.id in builder.stages:
-            self._steps: list[Step] = [builder.stages[head.id].upstream]
-            self._status: list[EdgeWriter] = []
+        for unit in units.values():
+            if unit.stage is not None:
+                steps, status = self._below(unit.node)
+                unit.stage.forward = _through(steps)
+                unit.stage.forward_idle = _through_status(status)
+                self._told_by[unit.node.uid] = status
+        head = units[builder.vertex.head.id]
+        self.head_stage = head.stage
+        """Where a source's own watermarks go in."""
+        self._steps: list[Step] = []
+        self._status: list[EdgeWriter] = []
+        if head.stage is not None:
+            self._steps = [head.stage.upstream]
         else:
-            own = [*builder.time_hooks.get(head.id, [])]
-            steps, self._status = self._below(head)
-            self._steps = own + steps
+            steps, self._status = self._below(head.node)
+            self._steps = [*self._own_steps(head), *steps]
+
+    def _own_steps(self, unit: OperatorUnit[Any]) -> list[Step]:
+        return [in_operator(unit.node, own.advance) for own in that_do([unit], "advance")]
 
     def _below(self, node: StreamNode) -> tuple[list[Step], list[EdgeWriter]]:
         """What a watermark that a node hands on goes through, and the edges that learn of idleness."""
         steps: list[Step] = []
         status: list[EdgeWriter] = []
-        builder = self._builder
+        tree = self._tree
         # A list and no recursion: a chain may be longer than Python's stack.
         pending = [node]
         while pending:
             at = pending.pop()
             if at is not node:
-                if at.id in builder.stages:
-                    steps.append(builder.stages[at.id].upstream)
+                unit = self._units[at.id]
+                if unit.stage is not None:
+                    steps.append(unit.stage.upstream)
                     continue
-                steps.extend(builder.time_hooks.get(at.id, []))
-            for edge in builder.edges_of(at):
+                steps.extend(self._own_steps(unit))
+            for edge in tree.edges_of(at):
                 if edge.watermarked:
-                    writer = builder.writers[edge.id]
+                    writer = self._writers[edge.id]
                     steps.append(self._marker(writer))
                     status.append(writer)
-            pending.extend(reversed(builder.children_of(at)))
+            pending.extend(reversed(tree.readers_of(at)))
         return steps, status
 
     def _marker(self, writer: EdgeWriter) -> Step:
@@ -245,7 +256,7 @@ class ChainTime:
 
     def next_tick(self) -> int | None:
         """When a timer of the clock is due."""
-        times = [at for timers in self._timers if (at := timers.next_tick()) is not None]
+        times = [at for unit in self._ticking if (at := unit.next_tick()) is not None]
         return min(times, default=None)
 
     def end(self) -> None:
@@ -282,15 +293,10 @@ class ChainTime:
                 for writer in self._told_by[uid]:
                     first.setdefault(writer.edge, []).extend(told)
         for edge, marks in first.items():
-            self._builder.writers[edge].announce(*marks)
+            self._writers[edge].announce(*marks)
         for stage in self.stages.values():
             stage.fallen_silent(quiet_ms)
         self._set_watermarks()
-
-    @property
-    def head_stage(self) -> WatermarkStage | None:
-        """Where a source's own watermarks go in."""
-        return self._builder.stages.get(self._builder.vertex.head.id)
 
     def source_over(self) -> None:
         """The source has ended, and no split of this subtask with it."""
@@ -315,7 +321,7 @@ class ChainTime:
         assert self.valve is not None
         return {
             "subtask": subtask,
-            "parallelism": self._builder.vertex.parallelism,
+            "parallelism": self._tree.vertex.parallelism,
             "valve": self.valve.save({edge.id: edge.name for edge in self._edges.values()}),
             "stages": {
                 uid: (s.max, s.emitted, s.idle, s.save().generator, s.quiet_since)
@@ -323,7 +329,7 @@ class ChainTime:
             },
         }
 
-    def load(self, found: list[dict[str, Any]], subtask: int) -> None:
+    def load(self, saved_parts: list[dict[str, Any]], subtask: int) -> None:
         """Go on as `save` found it: of this subtask, or, if the job had another layout, of all of them."""
         if self.valve is None:
             return
@@ -333,21 +339,25 @@ class ChainTime:
         for edge in self._edges.values():
             valve.expect(edge, subtask)
         edges = {edge.name: edge for edge in self._edges.values()}
-        parallelism = self._builder.vertex.parallelism
+        parallelism = self._tree.vertex.parallelism
         own = [
-            one for one in found if (one["subtask"], one["parallelism"]) == (subtask, parallelism)
+            part
+            for part in saved_parts
+            if (part["subtask"], part["parallelism"]) == (subtask, parallelism)
         ]
-        fitting = own if own and len({one["parallelism"] for one in found}) == 1 else found
-        fitting = [one for one in fitting if len(one["valve"][1]) == self._input_count]
+        fitting = (
+            own if own and len({part["parallelism"] for part in saved_parts}) == 1 else saved_parts
+        )
+        fitting = [part for part in fitting if len(part["valve"][1]) == self._input_count]
         if len(fitting) == 1 and own:
             valve.load(fitting[0]["valve"], edges, subtask)
         elif fitting:
-            valve.merge([one["valve"] for one in fitting], edges, subtask)
+            valve.merge([part["valve"] for part in fitting], edges, subtask)
         self._restored = bool(fitting)
         for uid, stage in self.stages.items():
-            saved = [one["stages"][uid] for one in fitting if uid in one["stages"]]
+            saved = [part["stages"][uid] for part in fitting if uid in part["stages"]]
             if saved:
-                least = min(saved, key=lambda one: one[:2])
+                least = min(saved, key=lambda part: part[:2])
                 stage.load(GeneratorState(*least[:4]))
                 stage.quiet_since = least[4]
             else:
@@ -360,9 +370,16 @@ class ChainTime:
 
     def _set_watermarks(self) -> None:
         """Each operator's watermark is the head's, or that of the stage above it."""
-        for node_id, reader in self._readers:
-            stage = self._builder.stage_above(node_id)
-            reader.watermark = self.watermark if stage is None else stage.emitted
+        for unit in self._timed:
+            stage = self._stage_above(unit.node)
+            unit.set_watermark(self.watermark if stage is None else stage.emitted)
+
+    def _stage_above(self, node: StreamNode) -> WatermarkStage | None:
+        """Whose watermarks an operator gets; None if they come from outside of the chain."""
+        for above in self._tree.above(node):
+            if (stage := self._units[above.id].stage) is not None:
+                return stage
+        return None
 
 
 def _through(steps: list[Step]) -> Step:

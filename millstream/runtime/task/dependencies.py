@@ -37,7 +37,7 @@ from millstream.common.dependencies import Declared
 from millstream.errors import DependencyError
 from millstream.redaction import get_logger
 
-__all__ = ["Dependencies", "Part", "Prepared", "prepare", "prepared", "stage", "staged_path"]
+__all__ = ["Dependencies", "Prepared", "ShippedFile", "prepare", "prepared", "stage", "staged_path"]
 
 _log = get_logger("millstream.job")
 
@@ -46,7 +46,7 @@ _LINES_OF_PIP = 15
 
 
 @dataclass(frozen=True)
-class Part:
+class ShippedFile:
     """One file on its way. `shipped` is its name there; `folder` says that it is a packed folder."""
 
     kind: str
@@ -60,10 +60,10 @@ class Part:
 class Dependencies:
     """What a job's workers need. `base` is the folder on their own disks, if the user has named one."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ShippedFile, ...] = ()
     base: str | None = None
 
-    def of(self, kind: str) -> list[Part]:
+    def of(self, kind: str) -> list[ShippedFile]:
         """The parts of one kind: file, archive, requirements, packages, cached."""
         return [part for part in self.parts if part.kind == kind]
 
@@ -81,9 +81,9 @@ class Prepared:
 
 
 def stage(declared: Declared, base: str | None) -> Dependencies:
-    """Take what was declared as it is now."""
+    """The files that a program has declared, copied as they are now."""
     parts = [_stage("file", path) for path in declared.files]
-    parts += [_stage("archive", one.path, one.target) for one in declared.archives]
+    parts += [_stage("archive", archive.path, archive.target) for archive in declared.archives]
     if declared.requirements is not None:
         parts.append(_stage("requirements", declared.requirements))
         if declared.package_folder is not None:
@@ -93,7 +93,7 @@ def stage(declared: Declared, base: str | None) -> Dependencies:
     return Dependencies(tuple(parts), base)
 
 
-def staged_path(part: Part) -> str:
+def staged_path(part: ShippedFile) -> str:
     """Where the driver has the file that it ships."""
     return str(_staging() / part.shipped)
 
@@ -106,7 +106,7 @@ def _staging() -> Path:
     return Path(folder)
 
 
-def _stage(kind: str, given: str, name: str | None = None, executable: bool = False) -> Part:
+def _stage(kind: str, given: str, name: str | None = None, executable: bool = False) -> ShippedFile:
     path = Path(given.removeprefix("file://") if given.startswith("file:///") else given).absolute()
     if not path.exists():
         raise DependencyError(
@@ -138,7 +138,7 @@ def _stage(kind: str, given: str, name: str | None = None, executable: bool = Fa
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    return Part(kind, name or path.name, shipped, path.is_dir(), executable)
+    return ShippedFile(kind, name or path.name, shipped, path.is_dir(), executable)
 
 
 _WHAT = {
@@ -170,7 +170,7 @@ _held: list[int] = []
 
 
 def prepare(
-    dependencies: Dependencies, find: Callable[[Part], str], *, first: bool = True
+    dependencies: Dependencies, find: Callable[[ShippedFile], str], *, first: bool = True
 ) -> Prepared:
     """Put everything in place for this process, once; `find` says where a shipped file is. The folders go to the front
     of `sys.path`, or to its end."""
@@ -194,13 +194,13 @@ def prepared(dependencies: Dependencies) -> Prepared:
 class _Place:
     """The folder of this machine's dependencies, seen by one job."""
 
-    def __init__(self, dependencies: Dependencies, find: Callable[[Part], str]) -> None:
+    def __init__(self, dependencies: Dependencies, find: Callable[[ShippedFile], str]) -> None:
         self._all = dependencies
         self._find = find
         self._ready = _root(dependencies.base)
 
     def prepare(self) -> Prepared:
-        """Everything."""
+        """Put every file of the job in place."""
         # The one that was added last is found first, as in PyFlink.
         paths = [path for part in reversed(self._all.of("file")) for path in self._file(part)]
         paths += self._packages()
@@ -209,7 +209,7 @@ class _Place:
         _remove_unused(self._ready)
         return made
 
-    def _file(self, part: Part) -> Iterator[str]:
+    def _file(self, part: ShippedFile) -> Iterator[str]:
         shipped = self._find(part)
         if not part.folder and zipfile.is_zipfile(shipped):
             # Python imports from it as it is.
@@ -228,7 +228,7 @@ class _Place:
         if not part.folder or (made / part.name / "__init__.py").exists():
             yield str(made)
 
-    def _cached(self, part: Part) -> Path:
+    def _cached(self, part: ShippedFile) -> Path:
         shipped = self._find(part)
 
         def fill(folder: Path) -> None:
@@ -310,7 +310,7 @@ class _Place:
 @dataclass(frozen=True)
 class _Unpacking:
     shipped: str
-    part: Part
+    part: ShippedFile
 
     def __call__(self, folder: Path) -> None:
         _unpack(self.shipped, folder)
@@ -400,8 +400,8 @@ def _root(base: str | None) -> Path:
     root = parent / f"millstream-dependencies-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700)
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    facts = root.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
         # Code is imported from there.
         raise DependencyError(
             "the folder for dependencies belongs to somebody else, or others may write to it",

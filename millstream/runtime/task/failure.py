@@ -68,13 +68,13 @@ def explain(
 def _explained(
     error: Exception, chain: Chain, remaining: int | None, position: str
 ) -> MillstreamError:
-    found = _generated_frame(error.__traceback__, chain.module.code.co_filename)
+    raised_at = _generated_frame(error.__traceback__, chain.module.code.co_filename)
     where = position.replace("{index}", "?" if remaining is None else str(remaining))
-    if isinstance(found, _InOperator):
-        return _of_operator(error, chain.nodes[found.node], found.below, where)
-    if found is None:
+    if isinstance(raised_at, _InOperator):
+        return _of_operator(error, chain.nodes[raised_at.node], raised_at.below, where)
+    if raised_at is None:
         return error if isinstance(error, MillstreamError) else _unlocated(error, chain)
-    frame, line, below = found
+    frame, line, below = raised_at
     location = chain.module.locations.get(line)
     if location is None:
         return _unlocated(error, chain)
@@ -171,41 +171,41 @@ def _by_role(
     match role:
         case "key" if field:
             kind = KeySelectorError
-            what = f"the record after '{node.name}' has no key {field}: {told(error)}"
+            problem = f"the record after '{node.name}' has no key {field}: {told(error)}"
             evidence["hint"] = "key_by with a name or a position needs that field in every record"
         case "key":
-            kind, what = KeySelectorError, f"the key selector after '{node.name}' {raised}"
+            kind, problem = KeySelectorError, f"the key selector after '{node.name}' {raised}"
             evidence["hint"] = (
                 "the selector must give a key for every record; filter out those without one"
             )
         case "timestamp":
-            kind, what = UserFunctionError, f"the timestamp assigner of '{node.name}' {raised}"
+            kind, problem = UserFunctionError, f"the timestamp assigner of '{node.name}' {raised}"
             evidence["hint"] = "extract_timestamp must give a timestamp for every record"
         case "partition":
-            kind, what = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
+            kind, problem = UserFunctionError, f"the partitioner after '{node.name}' {raised}"
         case _ if isinstance(node.operator, _SINKS):
-            kind, what = SinkError, f"the sink '{node.name}' {raised}"
+            kind, problem = SinkError, f"the sink '{node.name}' {raised}"
         case _ if returned is not None:
             kind = UserFunctionError
-            what = f"the function of '{node.name}' returned {returned}, which is not iterable"
+            problem = f"the function of '{node.name}' returned {returned}, which is not iterable"
             evidence["hint"] = (
                 "flat_map must return an iterable: a list or a generator, [] for no records"
                 if isinstance(node.operator, FlatMapOp)
                 else "yield the records, or return a list of them, or None for no records"
             )
         case _:
-            kind, what = UserFunctionError, f"the function of '{node.name}' {raised}"
-    return kind(what, **evidence)
+            kind, problem = UserFunctionError, f"the function of '{node.name}' {raised}"
+    return kind(problem, **evidence)
 
 
 def _not_iterable(error: Exception, operator: Operator) -> str | None:
     """The type of a result that could not be iterated over; None if the error is another one."""
-    found = re.fullmatch(r"'(.+)' object is not iterable", str(error))
+    match = re.fullmatch(r"'(.+)' object is not iterable", str(error))
     function = operator.user_function
     # A builtin leaves no trace when it raises, so the error may be its own.
-    if found is None or isinstance(operator, MapOp) or not isinstance(error, TypeError):
+    if match is None or isinstance(operator, MapOp) or not isinstance(error, TypeError):
         return None
-    return None if isinstance(function, type | BuiltinFunctionType) else found.group(1)
+    return None if isinstance(function, type | BuiltinFunctionType) else match.group(1)
 
 
 def _unlocated(error: Exception, chain: Chain) -> MillstreamError:
@@ -226,15 +226,15 @@ def _generated_frame(
     trace: TracebackType | None, filename: str
 ) -> tuple[FrameType, int, TracebackType | None] | _InOperator | None:
     """The innermost frame of generated code, its line, and the traceback below it."""
-    found: tuple[FrameType, int, TracebackType | None] | _InOperator | None = None
+    frame: tuple[FrameType, int, TracebackType | None] | _InOperator | None = None
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_filename == filename:
-            found = trace.tb_frame, trace.tb_lineno, trace.tb_next
+            frame = trace.tb_frame, trace.tb_lineno, trace.tb_next
         elif code.co_name.startswith(IN_OPERATOR):
-            found = _InOperator(int(code.co_name.removeprefix(IN_OPERATOR)), trace.tb_next)
+            frame = _InOperator(int(code.co_name.removeprefix(IN_OPERATOR)), trace.tb_next)
         trace = trace.tb_next
-    return found
+    return frame
 
 
 def _of_operator(

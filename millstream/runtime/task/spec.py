@@ -51,7 +51,7 @@ class EdgeTarget:
 
 @dataclass(frozen=True)
 class LevelSpec:
-    """One stage."""
+    """The vertices that run in one stage, and how many tasks it has."""
 
     vertices: tuple[VertexSpec, ...]
     parallelism: int

@@ -1,5 +1,5 @@
-"""Small things between a task and its state: the contexts of `CheckpointedFunction`, the choice of the backend, and the
-check that a restored operator still asks for what it had."""
+"""Small things between a task and its state: the choice of the backend, and what is looked at before a restored chain
+goes on. Do its operators still ask for what they had, under keys of the same type? What becomes of open windows?"""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from millstream.api.checkpointed import (
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-    KeyedStateStore,
-)
-from millstream.api.functions import RuntimeContext
-from millstream.api.state import OperatorStateStore
 from millstream.checkpoint.manifest import Manifest
 from millstream.errors import MillstreamError, StateMismatch
 from millstream.graph.operators import WindowOp
@@ -28,8 +21,6 @@ if TYPE_CHECKING:
     from millstream.runtime.task.spec import JobSpec
 
 __all__ = [
-    "InitializationContext",
-    "SnapshotContext",
     "adopt_windows",
     "check_claimed",
     "check_keys",
@@ -38,37 +29,6 @@ __all__ = [
 
 # Keys of each state that are looked at to see whether they are of the declared type.
 _KEYS = 100
-
-
-class SnapshotContext(FunctionSnapshotContext):
-    """For `snapshot_state`."""
-
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-
-    def get_checkpoint_id(self) -> int:
-        return self._epoch
-
-
-class InitializationContext(FunctionInitializationContext):
-    """For `initialize_state`."""
-
-    def __init__(self, restored: bool, states: OperatorStateStore, context: RuntimeContext) -> None:
-        self._restored = restored
-        self._states = states
-        self._context = context
-
-    def is_restored(self) -> bool:
-        return self._restored
-
-    def get_operator_state_store(self) -> OperatorStateStore:
-        return self._states
-
-    def get_keyed_state_store(self) -> KeyedStateStore:
-        # It has the methods; that it does not extend the class keeps the modules in one order.
-        store: Any = self._context
-        typed: KeyedStateStore = store
-        return typed
 
 
 def table_maker(job: JobSpec, owner: str) -> Callable[..., Table]:
@@ -88,17 +48,17 @@ def check_claimed(chain: Chain, manifest: Manifest) -> None:
         if info is None:
             continue
         asked = chain.store.registered.get(node.uid, {})
-        for name, found in info.states.items():
+        for name, description in info.states.items():
             if isinstance(node.operator, WindowOp) and is_window_state(name):
                 continue  # Window operators go on with each other's state.
             # Broadcast state is known from the start, also where version 0.1.0 took it for asked for late.
-            late = found.get("lazy") and found.get("kind") != "operator broadcast"
+            late = description.get("lazy") and description.get("kind") != "operator broadcast"
             if name not in asked and not late:
                 raise StateMismatch(
                     f"the state '{name}' of '{node.name}' is not asked for by the program any more",
                     operator=f"{node.name} (uid {node.uid})",
                     state=name,
-                    found=f"{found.get('kind')} state '{name}'",
+                    found=f"{description.get('kind')} state '{name}'",
                     wanted=", ".join(f"{s.get('kind')} state '{n}'" for n, s in asked.items())
                     or "no state",
                     hint="give the state its old name; --allowNonRestoredState (-n) leaves it behind",
@@ -107,10 +67,10 @@ def check_claimed(chain: Chain, manifest: Manifest) -> None:
 
 def adopt_windows(chain: Chain, manifest: Manifest) -> None:
     """Before the first record of a program that may have changed: open windows become those of its operators."""
-    for uid, operator in chain.adopts:
-        info = manifest.operators.get(uid)
+    for unit in chain.units:
+        info = manifest.operators.get(unit.node.uid)
         if info is not None:
-            operator.adopt(info.states)
+            unit.adopt(info.states)
     chain.leave_keys()
 
 
@@ -128,7 +88,7 @@ def check_keys(chain: Chain) -> None:
             for canon in islice(table.keys(), _KEYS):
                 bare = canon[0] if type(canon) is tuple else canon
                 key = original_key(bare)
-                if not any(_stays(key, bare, one) for one in types):
+                if not any(_stays(key, bare, kind) for kind in types):
                     raise StateMismatch(
                         f"the keys of '{node.name}' were of another type when its state was written",
                         operator=f"{node.name} (uid {node.uid})",

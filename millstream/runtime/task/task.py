@@ -1,14 +1,15 @@
 """One task of one level: what runs inside a Spark task, and inside the in-process runner.
 
 ```
-open      load the plan, compile the chains (once per process), bring state to the version before the epoch
+open      load the plan, compile the chains (once per subtask in each process), bring state to the version before the
+          epoch, open the functions
 run       level 0: read the ranges of splits      deeper: buffers in order, each to the chain it is for
-finish    flush all lists, close the sinks' writers, write state changes
+finish    last watermarks, pre-commit the sinks, flush all lists, snapshot the functions, write state changes
 report    one row to the driver that says all of it
 ```
 
-Opened chains are kept in the process and used again in the next epoch. A task that fails leaves its slot behind
-and the next attempt builds a new one.
+Opened chains are kept in the process and used again in the next epoch. A task that fails closes and drops its slot, and
+the next attempt builds a new one.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from millstream.api.sink import WriterContext
 from millstream.api.source import SourceReader, Timestamped, Watermark
 from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
+from millstream.common.constants import NO_TIME
 from millstream.errors import CheckpointFailed
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import SourceOp
 from millstream.graph.partitioning import Strategy
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import NO_TIME
-from millstream.runtime.base.contracts import CountsLate
 from millstream.runtime.base.failpoints import reached
-from millstream.runtime.codegen.builder import ChainBuilder
-from millstream.runtime.operators import lines as compilers
+from millstream.runtime.codegen.builder import ChainBuilder, ChainSettings
+from millstream.runtime.codegen.unit import OperatorUnit
 from millstream.runtime.operators.feedback import FeedbackReader
+from millstream.runtime.operators.registry import make_units
 from millstream.runtime.state.copying import own
 from millstream.runtime.state.store import StateStore
 from millstream.runtime.task.chain import Chain
@@ -47,8 +48,6 @@ from millstream.runtime.task.dependencies import prepared
 from millstream.runtime.task.failure import explain, explain_call, explain_decoding, explain_source
 from millstream.runtime.task.spec import JobSpec, VertexSpec, store_name
 from millstream.runtime.task.state_access import (
-    InitializationContext,
-    SnapshotContext,
     adopt_windows,
     check_claimed,
     check_keys,
@@ -60,17 +59,18 @@ from millstream.runtime.wire.key_objects import note_program
 from millstream.runtime.wire.output import EdgeWriter
 from millstream.runtime.wire.ranges import SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress, TaskReport
-from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, RowBatch
+from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, RowBatch, own_channel
 from millstream.storage.storage import Storage
 
 __all__ = ["LevelTask", "close_run", "slot_for"]
 
-# Records handed to a chain at a time; lists are checked for being full in between.
+# Records of one split or buffer that are handed to a chain at a time. In between lists are checked for being full, and
+# periodic generators are asked (rule 1 names the number).
 CHUNK = 1024
 
 
 class _Slot:
-    """The opened chains of one level's subtask in this process."""
+    """The chains of one level's subtask in this process, kept from epoch to epoch."""
 
     def __init__(self, job: JobSpec, subtask: int) -> None:
         self.job = job
@@ -86,12 +86,12 @@ class _Slot:
         self.eager: dict[int, dict[str, set[str]]] = {}
 
     def chain(self, vertex: VertexSpec) -> Chain:
-        """The chain of a vertex, compiled and opened on first use."""
+        """The chain of a vertex, compiled on first use; its functions are opened when its state is."""
         if vertex.id not in self.chains:
-            self.chains[vertex.id] = self._open(vertex)
+            self.chains[vertex.id] = self._compile(vertex)
         return self.chains[vertex.id]
 
-    def _open(self, vertex: VertexSpec) -> Chain:
+    def _compile(self, vertex: VertexSpec) -> Chain:
         job, subtask = self.job, self.subtask
         own, edges = vertex.load()
 
@@ -124,23 +124,18 @@ class _Slot:
             operators=[node.uid for node in own.nodes],
             make_table=table_maker(job, store_name(own, subtask)),
         )
-        builder = ChainBuilder(
-            own,
-            edges,
-            subtask,
-            store,
-            make_writer,
-            job.job_parameters,
-            compilers,
-            cached_files=dict(prepared(job.dependencies).cached),
-            stamped=vertex.stamped,
-            ask_generators=job.ask_generators,
-            share_panes=job.share_panes,
+        settings = ChainSettings(
             batch=job.batch,
             object_reuse=job.object_reuse,
+            share_panes=job.share_panes,
+            ask_generators=job.ask_generators,
+            stamped=vertex.stamped,
             carried=vertex.carried,
+            job_parameters=job.job_parameters,
+            cached_files=dict(prepared(job.dependencies).cached),
         )
-        chain = Chain(builder, vertex.inputs, vertex.watermarks)
+        builder = ChainBuilder(own, edges, subtask, store, make_writer, settings)
+        chain = Chain(builder, make_units(builder), vertex.inputs, vertex.watermarks)
         if vertex.watermarks:
             self.times[vertex.id] = store.operator_state.get(f"{own.head.uid}/#time", "union")
         if job.print_code:
@@ -162,7 +157,7 @@ class _Slot:
             assert isinstance(vertex.head.operator, SourceOp)
             reader = vertex.head.operator.source.create_reader()
             if isinstance(reader, FeedbackReader):
-                reader.storage, reader.stamped = self.storage, chain.stamped
+                reader.storage, reader.stamped = self.storage, chain.settings.stamped
             reader.open()
             self.readers[vertex.id] = reader
         return self.readers[vertex.id]
@@ -180,11 +175,18 @@ class _Slot:
 
 def _close_functions(chain: Chain) -> None:
     chain.leave_keys()
-    for node, function in chain.functions:
-        try:
-            function.close()
-        except Exception as error:
-            raise explain_call(error, node, "close()") from error
+    for unit in chain.with_functions:
+        with _calling(unit, "close()"):
+            unit.close()
+
+
+@contextlib.contextmanager
+def _calling(unit: OperatorUnit[Any], call: str) -> Iterator[None]:
+    """Around a call that is about no record: what fails is the operator's failure."""
+    try:
+        yield
+    except Exception as error:
+        raise explain_call(error, unit.node, call) from error
 
 
 # Slots of this process by run, level, source (at level 0, where each runs in tasks of its own) and subtask,
@@ -242,7 +244,7 @@ class LevelTask:
         return self._guarded(lambda: self._run_source(work))
 
     def _run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
-        chain = self._begin(self._vertex(work.node))
+        chain = self._begin(self._vertex(work.vertex))
         progress: list[SplitProgress] = []
         for part in work.ranges:
             for writer in chain.writers.values():
@@ -262,7 +264,7 @@ class LevelTask:
             progress.append(msgspec.structs.replace(split, times=times))
         if work.over and not any(split.finished for split in progress):
             for writer in chain.writers.values():
-                writer.start(-2 - self.subtask)
+                writer.start(own_channel(self.subtask))
             chain.time.source_over()
         self._ended = work.ended
         yield from self._finish(progress)
@@ -289,7 +291,7 @@ class LevelTask:
                 raise explain_source(error, chain.vertex.head, where) from error
             if not chunk:
                 break
-            if chain.stamped:
+            if chain.settings.stamped:
                 yield from self._process_stamped(chain, chunk, position, done, split, start)
             else:
                 yield from self._process(chain, 0, chunk, None, position, done, split, start)
@@ -303,17 +305,17 @@ class LevelTask:
         """Records that bring their timestamps, with watermarks between them."""
         values: list[Any] = []
         stamps: list[int] = []
-        for place, one in enumerate(chunk):
-            if type(one) is Watermark:
+        for place, item in enumerate(chunk):
+            if type(item) is Watermark:
                 first = done + place - len(values)
                 yield from self._process(chain, 0, values, stamps, position, first, split, start)
                 values, stamps = [], []
                 stage = chain.time.head_stage
                 if stage is not None and not stage.makes_watermarks:
                     with self._explaining(chain):
-                        stage.emit_watermark(one.timestamp)
+                        stage.emit_watermark(item.timestamp)
             else:
-                stamped = one if type(one) is Timestamped else Timestamped(one, NO_TIME)
+                stamped = item if type(item) is Timestamped else Timestamped(item, NO_TIME)
                 values.append(stamped.value)
                 stamps.append(stamped.timestamp)
         first = done + len(chunk) - len(values)
@@ -464,7 +466,7 @@ class LevelTask:
             probe = iter(chunk)
             cursor.at(source, first + begin, chunk, probe)
             try:
-                if not chain.stamped:
+                if not chain.settings.stamped:
                     process(probe)
                 elif stamps is None:
                     process(zip(probe, repeat(NO_TIME)))
@@ -488,29 +490,25 @@ class LevelTask:
     def _begin(self, vertex: VertexSpec) -> Chain:
         chain = self._slot.chain(vertex)
         self._chains[vertex.id] = chain
-        for writer in chain.writers.values():
-            writer.discard()
         chain = self._open_state(vertex, chain)
+        for writer in chain.writers.values():
+            writer.begin(self.epoch)
         place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
-        for node_id, hook in chain.sink_hooks.items():
-            context = WriterContext(*place, sink=chain.nodes[node_id].uid)
-            try:
-                hook.begin(context)
-            except Exception as error:
-                raise explain_call(error, chain.nodes[node_id], "opening") from error
-        for start in chain.epoch_hooks.values():
-            start.begin(self.epoch)
+        for unit in chain.beginning:
+            context = WriterContext(*place, sink=unit.node.uid, storage=self._slot.storage)
+            with _calling(unit, "opening"):
+                unit.begin_epoch(context)
         return chain
 
     def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
         """Bring state to the version before the epoch, then open the functions if they are not."""
         first = not chain.opened
-        if not first and not chain.functions and not chain.store.in_use:
+        if not first and not chain.with_functions and not chain.store.in_use:
             # Without function objects nobody can ask for state.
             return chain
         manifest = self._version()
         version = None if manifest is None else manifest.stores.get(chain.store.owner)
-        written = version is not None and bool(version.chain or version.parents)
+        written = version is not None and bool(version.segments or version.parents)
         if not first and not chain.store.in_use and not written:
             # Nobody has asked for state yet, here or in another process.
             return chain
@@ -527,19 +525,12 @@ class LevelTask:
         return chain
 
     def _open_functions(self, chain: Chain, manifest: Manifest | None) -> None:
-        restored = manifest is not None
-        for node, function in chain.checkpointed:
-            states = chain.operator_states[node.id]
-            context = InitializationContext(restored, states, chain.contexts[node.id])
-            try:
-                function.initialize_state(context)
-            except Exception as error:
-                raise explain_call(error, node, "initialize_state()") from error
-        for node, rich in chain.functions:
-            try:
-                rich.open(chain.context_of(node, rich))
-            except Exception as error:
-                raise explain_call(error, node, "open()") from error
+        for unit in chain.checkpointed:
+            with _calling(unit, "initialize_state()"):
+                unit.initialize(restored=manifest is not None)
+        for unit in chain.with_functions:
+            with _calling(unit, "open()"):
+                unit.open()
         chain.opened = True
         registered = chain.store.registered
         self._slot.eager[chain.vertex.id] = {uid: set(of) for uid, of in registered.items()}
@@ -566,18 +557,11 @@ class LevelTask:
             with self._explaining(chain):
                 yield from self._finish_time(chain, wake)
         for chain in self._chains.values():
-            for node_id, hook in chain.sink_hooks.items():
-                reached("before pre-commit")
-                try:
-                    committable = hook.prepare_commit()
-                except Exception as error:
-                    raise explain_call(
-                        error, chain.nodes[node_id], "finishing the epoch"
-                    ) from error
-                reached("after pre-commit")
+            for unit in chain.committing:
+                with _calling(unit, "finishing the epoch"):
+                    committable = unit.prepare_commit()
                 if committable is not None:
-                    uid = chain.nodes[node_id].uid
-                    self._committables.setdefault(uid, []).append(committable)
+                    self._committables.setdefault(unit.node.uid, []).append(committable)
             for writer in chain.writers.values():
                 writer.flush_all()
             self._save_state(chain, stores, registered)
@@ -585,6 +569,7 @@ class LevelTask:
             rebuilds += chain.store.rebuilds - chain.rebuilds_reported
             chain.rebuilds_reported = chain.store.rebuilds
         writers = [w for chain in self._chains.values() for w in chain.writers.values()]
+        units = [unit for chain in self._chains.values() for unit in chain.units]
         report = TaskReport(
             epoch=self.epoch,
             level=self.level,
@@ -598,19 +583,12 @@ class LevelTask:
             splits=splits,
             input_ended=self._ended,
             bad_records={
-                chain.nodes[node_id].uid: bad.report()
-                for chain in self._chains.values()
-                for node_id, bad in chain.bad_records.items()
+                unit.node.uid: unit.bad.report() for unit in units if unit.bad is not None
             },
             stores=stores,
             registered=registered,
             committables=self._committables,
-            late_records={
-                chain.nodes[node_id].uid: count
-                for chain in self._chains.values()
-                for node_id, operator in chain.late.items()
-                if (count := _taken(operator))
-            },
+            late_records={unit.node.uid: late for unit in units if (late := unit.take_late())},
             wake_at=min(wake, default=None),
             watermarks={
                 vertex_id: chain.time.watermark
@@ -665,11 +643,9 @@ class LevelTask:
     def _snapshot_functions(self, chain: Chain) -> None:
         """Let functions put what they hold into their operator state."""
         chain.leave_keys()
-        for node, function in chain.checkpointed:
-            try:
-                function.snapshot_state(SnapshotContext(self.epoch))
-            except Exception as error:
-                raise explain_call(error, node, "snapshot_state()") from error
+        for unit in chain.checkpointed:
+            with _calling(unit, "snapshot_state()"):
+                unit.snapshot(self.epoch)
 
     def _news(self, chain: Chain) -> dict[str, dict[str, dict[str, Any]]]:
         """The states that the program has asked for, if the driver does not know of all of them. Those asked for after
@@ -701,8 +677,8 @@ class LevelTask:
                 with contextlib.suppress(Exception):
                     slot.close()
             for chain in self._chains.values():
-                for hook in chain.sink_hooks.values():
-                    hook.abort()
+                for unit in chain.units:
+                    unit.abort()
             raise
 
 
@@ -710,13 +686,6 @@ def _mark_all(chain: Chain, kind: int, value: int = 0) -> None:
     for edge_id, writer in chain.writers.items():
         if edge_id >= 0:
             writer.mark(kind, value)
-
-
-def _taken(operator: CountsLate) -> int:
-    """The records that an operator has dropped since it was last asked."""
-    count = operator.dropped_late
-    operator.dropped_late = 0
-    return count
 
 
 def _as_bytes(payload: Any) -> bytes:

@@ -12,9 +12,9 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from millstream.api.functions import TimerService
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.errors import InvalidArgument
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.state.keyed_state import NO_KEY, KeyContext
 from millstream.runtime.state.table import DELETED, MISSING, Table
@@ -26,7 +26,7 @@ Fired = Callable[[int, Any], None]
 
 
 class Calendar:
-    """The entries of a table by time; what is told of (canon, (timestamp, ..)) is found at its timestamp."""
+    """The entries of a table by time: one whose key is (canon, (timestamp, ..)) is found at its timestamp."""
 
     __slots__ = ("_at", "_heap", "valid")
 
@@ -197,7 +197,7 @@ class InternalTimers:
         self.on_processing_time: Fired = _nothing
 
     def now(self) -> int:
-        """Processing time."""
+        """The time of the clock, in milliseconds."""
         return clock.now()
 
     def register_event(self, namespace: Any, timestamp: int) -> None:
@@ -205,7 +205,7 @@ class InternalTimers:
         self._event.add((self._keys.canon, (timestamp, namespace)))
 
     def delete_event(self, namespace: Any, timestamp: int) -> None:
-        """Do not fire."""
+        """Take back `register_event`; nothing happens if there is no timer for the timestamp."""
         self._event.delete((self._keys.canon, (timestamp, namespace)))
 
     def register_processing(self, namespace: Any, timestamp: int) -> None:
@@ -213,7 +213,7 @@ class InternalTimers:
         self._processing.add((self._keys.canon, (timestamp, namespace)))
 
     def delete_processing(self, namespace: Any, timestamp: int) -> None:
-        """Do not fire."""
+        """Take back `register_processing`; nothing happens if there is no timer for the timestamp."""
         self._processing.delete((self._keys.canon, (timestamp, namespace)))
 
     def forget(self, wanted: Callable[[Any], bool]) -> None:
@@ -222,12 +222,12 @@ class InternalTimers:
         self._processing.forget(wanted)
 
     def advance(self, watermark: int) -> None:
-        """The watermark has moved on."""
+        """Fire the event timers that are due at `watermark`."""
         self.watermark = watermark
         self._event.fire(watermark, self._keys, self.on_event_time)
 
     def tick(self, time: int) -> None:
-        """The clock has moved on."""
+        """Fire the timers of the clock that are due at `time`."""
         self._processing.fire(time, self._keys, self.on_processing_time)
 
     def finish_key(self) -> None:

@@ -20,7 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
+from millstream.common.constants import MAX_TIME, NO_TIME
+from millstream.runtime.wire.rows import sender_of
 
 __all__ = ["NOBODY", "InputEdge", "Valve"]
 
@@ -54,8 +55,7 @@ class InputEdge:
         if not self.splits:
             return channel in self.senders[subtask]
         # Splits go round the subtasks; the end of a source comes from the subtasks themselves.
-        sender = channel % self.source_parallelism if channel >= 0 else -2 - channel
-        return sender in self.senders[subtask]
+        return sender_of(channel, self.source_parallelism) in self.senders[subtask]
 
 
 class _Channel:
@@ -87,7 +87,7 @@ class _Input:
         self._find_minimum()
 
     def _find_minimum(self) -> None:
-        aligned = [one.watermark for one in self.channels.values() if one.aligned]
+        aligned = [channel.watermark for channel in self.channels.values() if channel.aligned]
         if aligned:
             self.watermark = max(self.watermark, min(aligned))
 
@@ -96,11 +96,13 @@ class _Input:
         if not channel.active:
             return
         channel.active = channel.aligned = False
-        if any(one.active for one in self.channels.values()):
+        if any(channel.active for channel in self.channels.values()):
             self._find_minimum()
             return
         # Nobody is left to wait for: everything that was promised holds (rule 6).
-        self.watermark = max(self.watermark, *(one.watermark for one in self.channels.values()))
+        self.watermark = max(
+            self.watermark, *(channel.watermark for channel in self.channels.values())
+        )
         self.idle = True
 
     def wake(self, name: Name) -> None:
@@ -132,19 +134,19 @@ class _Input:
         if not any(edge == name[0] for edge, _ in self.channels):
             self.channels[name[0], NOBODY] = channel
 
-    def replace_splits(self, edge: InputEdge, found: dict[int, _Channel], subtask: int) -> None:
+    def replace_splits(self, edge: InputEdge, channels: dict[int, _Channel], subtask: int) -> None:
         """The splits of a source as they were saved, of which another layout may bring others to the subtask."""
         del self.channels[edge.id, NOBODY]
-        for number, channel in found.items():
+        for number, channel in channels.items():
             if number != NOBODY and edge.brings(number, subtask):
                 self.channels[edge.id, number] = channel
         if not any(known == edge.id for known, _ in self.channels):
-            promised = found.get(NOBODY, _Channel())
+            promised = channels.get(NOBODY, _Channel())
             self.channels[edge.id, NOBODY] = _Channel(promised.watermark, active=edge.frame)
 
     def settle(self) -> None:
         """The channels have been put there by others."""
-        self.idle = not any(one.active for one in self.channels.values())
+        self.idle = not any(channel.active for channel in self.channels.values())
 
 
 class Valve:
@@ -157,12 +159,12 @@ class Valve:
 
     def expect(self, edge: InputEdge, subtask: int) -> None:
         """The channels of an edge that are known from the start; none of a source, whose splits are announced."""
-        one = self._inputs[edge.index]
+        of_input = self._inputs[edge.index]
         for channel in edge.channels_of(subtask):
             # A frame has no splits that could be missing: until it brings something it may still do so.
-            one.channels[edge.id, channel] = _Channel(active=edge.frame or not edge.splits)
-        one.settle()
-        self.idle = all(one.idle for one in self._inputs)
+            of_input.channels[edge.id, channel] = _Channel(active=edge.frame or not edge.splits)
+        of_input.settle()
+        self.idle = all(each.idle for each in self._inputs)
 
     def advance(self, index: int, edge: int, channel: int, watermark: int) -> None:
         """A channel's watermark has moved on."""
@@ -191,16 +193,16 @@ class Valve:
 
     def end(self, index: int, edge: int, channel: int) -> None:
         """A channel has ended together with its source."""
-        one = self._inputs[index]
-        one.announce((edge, channel))
-        one.wake((edge, channel))
-        one.advance((edge, channel), MAX_TIME)
+        of_input = self._inputs[index]
+        of_input.announce((edge, channel))
+        of_input.wake((edge, channel))
+        of_input.advance((edge, channel), MAX_TIME)
         self._combine()
 
     def _combine(self) -> None:
-        active = [one.watermark for one in self._inputs if not one.idle]
+        active = [each.watermark for each in self._inputs if not each.idle]
         self.idle = not active
-        lowest = min(active) if active else max(one.watermark for one in self._inputs)
+        lowest = min(active) if active else max(each.watermark for each in self._inputs)
         if lowest > self.watermark:
             self.watermark = lowest
 
@@ -216,65 +218,65 @@ class Valve:
             self.watermark,
             [
                 [
-                    one.watermark,
+                    each.watermark,
                     [
                         [names[edge], channel, c.watermark, c.active, c.aligned]
-                        for (edge, channel), c in one.channels.items()
+                        for (edge, channel), c in each.channels.items()
                     ],
                 ]
-                for one in self._inputs
+                for each in self._inputs
             ],
         ]
 
     def load(self, saved: list[Any], edges: dict[str, InputEdge], subtask: int) -> None:
         """What `save` gave, in a subtask of the same layout; the senders may have another one now."""
         self.watermark = saved[0]
-        for one, (watermark, channels) in zip(self._inputs, saved[1], strict=True):
-            one.watermark = watermark
+        for of_input, (watermark, channels) in zip(self._inputs, saved[1], strict=True):
+            of_input.watermark = watermark
             by_edge: dict[str, dict[int, _Channel]] = {}
             for name, number, at, active, aligned in channels:
                 channel = _Channel(at, active)
                 channel.aligned = aligned
                 by_edge.setdefault(name, {})[number] = channel
-            for name, found in by_edge.items():
+            for name, former in by_edge.items():
                 if name not in edges:
                     continue
                 edge = edges[name]
                 if edge.splits:
-                    one.replace_splits(edge, found, subtask)
-                elif found.keys() == set(edge.channels_of(subtask)):
-                    one.channels.update({(edge.id, number): c for number, c in found.items()})
+                    of_input.replace_splits(edge, former, subtask)
+                elif former.keys() == set(edge.channels_of(subtask)):
+                    of_input.channels.update({(edge.id, number): c for number, c in former.items()})
                 else:
-                    least = min(channel.watermark for channel in found.values())
+                    least = min(channel.watermark for channel in former.values())
                     for number in edge.channels_of(subtask):
-                        one.channels[edge.id, number] = _Channel(least)
-            one.settle()
-        self.idle = all(one.idle for one in self._inputs)
+                        of_input.channels[edge.id, number] = _Channel(least)
+            of_input.settle()
+        self.idle = all(each.idle for each in self._inputs)
 
     def merge(self, saved: list[list[Any]], edges: dict[str, InputEdge], subtask: int) -> None:
         """What `save` gave in all subtasks of another layout. No subtask goes on further than the last one had come.
         A split has the same number in every layout; of senders that are subtasks nobody knows which is which now, so
         each begins with the least."""
-        self.watermark = min(one[0] for one in saved)
-        for index, one in enumerate(self._inputs):
+        self.watermark = min(part[0] for part in saved)
+        for index, of_input in enumerate(self._inputs):
             parts = [s[1][index] for s in saved]
-            one.watermark = min(part[0] for part in parts)
+            of_input.watermark = min(part[0] for part in parts)
             by_edge: dict[str, dict[int, _Channel]] = {}
             for _, channels in parts:
                 for name, number, at, active, _ in channels:
-                    found = by_edge.setdefault(name, {})
-                    channel = found.setdefault(number, _Channel(at, active))
+                    former = by_edge.setdefault(name, {})
+                    channel = former.setdefault(number, _Channel(at, active))
                     channel.watermark = min(channel.watermark, at)
                     channel.active = channel.aligned = channel.active and active
-            for name, found in by_edge.items():
+            for name, former in by_edge.items():
                 if name not in edges:
                     continue
                 edge = edges[name]
                 if edge.splits:
-                    one.replace_splits(edge, found, subtask)
+                    of_input.replace_splits(edge, former, subtask)
                 else:
-                    least = min(channel.watermark for channel in found.values())
+                    least = min(channel.watermark for channel in former.values())
                     for number in edge.channels_of(subtask):
-                        one.channels[edge.id, number] = _Channel(least)
-            one.settle()
-        self.idle = all(one.idle for one in self._inputs)
+                        of_input.channels[edge.id, number] = _Channel(least)
+            of_input.settle()
+        self.idle = all(each.idle for each in self._inputs)

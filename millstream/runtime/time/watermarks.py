@@ -1,8 +1,9 @@
 """Where watermarks are made: `assign_timestamps_and_watermarks`, and a source's own strategy.
 
-Generated code notes the largest timestamp, or calls the user's generator with every record. At buffer borders and at
-the end of an epoch the stage is asked for its watermark (rule 1). At level 0 each split has a generator of its own:
-its state travels with the split's position, through the driver. Further down a subtask has one, kept with its state.
+Generated code notes the largest timestamp, or calls the user's generator with every record. After every run of at most
+1024 records and at the end of an epoch the stage is asked for its watermark (rule 1). At level 0 each split has a
+generator of its own: its state travels with the split's position, through the driver. Further down a subtask has one,
+kept with its state.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.checkpoint.manifest import GeneratorState
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.common.watermark_strategy import (
     WatermarkGenerator,
     WatermarkOutput,
@@ -20,7 +22,6 @@ from millstream.common.watermark_strategy import (
 from millstream.errors import InvalidArgument, UserFunctionError, told
 from millstream.redaction import get_logger
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.time.timers import checked_time
 from millstream.runtime.wire.codec import dumps
 
@@ -66,7 +67,12 @@ class WatermarkStage(WatermarkOutput):
     def _supply(self) -> WatermarkGenerator:
         supplier = self._strategy.generator_supplier
         assert supplier is not None
-        made = supplier()
+        try:
+            made = supplier()
+        except Exception as error:
+            msg = f"the watermark strategy of '{self._name}' could not make its generator: {told(error)}"
+            hint = "for_generator takes a function or class that is called without arguments"
+            raise UserFunctionError(msg, operator=self._name, hint=hint) from error
         if not isinstance(made, WatermarkGenerator):
             msg = f"the watermark strategy of '{self._name}' made something that is not a generator"
             hint = "for_generator takes a function or class that gives a WatermarkGenerator"

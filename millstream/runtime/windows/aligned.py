@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from millstream.api.window_bases import no_timestamp
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.graph.operators import WindowOp
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.panes import Pane, Panes
@@ -92,15 +92,15 @@ class AlignedWindows(SimpleWindows):
 
     def open_pane(self, pane: int) -> Pane:
         """This epoch's accumulators of a pane."""
-        found = self.changes.get(pane)
-        if found is None or found is DELETED:
-            found = self.changes[pane] = {}
-        return found
+        accumulators = self.changes.get(pane)
+        if accumulators is None or accumulators is DELETED:
+            accumulators = self.changes[pane] = {}
+        return accumulators
 
     def before(self, pane: int, key: Any) -> Any:
         """A key's accumulator as the epoch found it, or a new one; the caller's own."""
-        found = self._panes.before(pane, key)
-        return self.fresh() if found is MISSING else isolate(found)
+        accumulator = self._panes.before(pane, key)
+        return self.fresh() if accumulator is MISSING else isolate(accumulator)
 
     def pane_of(self, timestamp: int) -> int | None:
         """The pane of a timestamp; None if it is in no window, which is so between windows that do not touch."""
@@ -121,11 +121,11 @@ class AlignedWindows(SimpleWindows):
         if pane is None or not live:
             self._late(value, timestamp)
             return
-        found = self.open_pane(pane)
-        so_far = found.get(key, MISSING)
+        accumulators = self.open_pane(pane)
+        so_far = accumulators.get(key, MISSING)
         if so_far is MISSING:
             so_far = self.before(pane, key)
-        found[key] = self.add(value, so_far)
+        accumulators[key] = self.add(value, so_far)
         self._stale.add(key)
         for end in live:
             if end - 1 <= watermark:
@@ -223,12 +223,12 @@ class AlignedWindows(SimpleWindows):
         result: Any = kept.get(key, start, end) if kept else MISSING
         for pane in sorted(p for p in self._panes.live() if start <= p < end):
             changed = self.changes.get(pane)
-            found = MISSING if changed is None else changed.get(key, MISSING)
-            if found is MISSING:
-                found = self._panes.before(pane, key)
-            if found is not MISSING:
-                found = isolate(found)
-                result = found if result is MISSING else self._merge(result, found)
+            accumulator = MISSING if changed is None else changed.get(key, MISSING)
+            if accumulator is MISSING:
+                accumulator = self._panes.before(pane, key)
+            if accumulator is not MISSING:
+                accumulator = isolate(accumulator)
+                result = accumulator if result is MISSING else self._merge(result, accumulator)
         return result
 
     def _sliding(self, start: int, end: int) -> list[tuple[Any, Any]]:
@@ -269,11 +269,12 @@ class AlignedWindows(SimpleWindows):
         merge = self._merge
         left = {
             key: self._kept.get(key, start, end)
-            for key, found in self._kept.ending(end)
-            if found == start
+            for key, begin in self._kept.ending(end)
+            if begin == start
         }
         both = [
-            (key, merge(left.pop(key), isolate(one)) if key in left else one) for key, one in items
+            (key, merge(left.pop(key), isolate(value)) if key in left else value)
+            for key, value in items
         ]
         return [*both, *left.items()]
 
@@ -281,12 +282,12 @@ class AlignedWindows(SimpleWindows):
 
     def adopt(self, states: Mapping[str, Any]) -> None:
         """Go on with the windows that are open, whoever has kept them (`windows/change.py`)."""
-        for one in self._open_windows(states, self._own):
-            fits = one.end - one.start == self.size == self.slide
-            if fits and (one.start - self.offset) % self.slide == 0:
-                self.open_pane(one.start)[one.key] = one.value
+        for window in self._open_windows(states, self._own):
+            fits = window.end - window.start == self.size == self.slide
+            if fits and (window.start - self.offset) % self.slide == 0:
+                self.open_pane(window.start)[window.key] = window.value
             else:
-                self._kept.put(one.key, one.start, one.end, one.value)
+                self._kept.put(window.key, window.start, window.end, window.value)
 
     def _front(self, start: int) -> Pane:
         """What comes from before the pivot."""

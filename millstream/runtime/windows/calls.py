@@ -18,13 +18,13 @@ from millstream.graph.operators import WindowOp
 from millstream.runtime.base.recognize import keeps_nothing
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.table import ATOMIC, MISSING, isolate
-from millstream.runtime.windows.contexts import WindowContext
+from millstream.runtime.windows.contexts import FiringContext
 
-__all__ = ["Incremental", "caller", "folder", "functions_in"]
+__all__ = ["Incremental", "caller", "combined_by", "functions_in"]
 
 
 def caller(
-    op: WindowOp, context: WindowContext, keys: KeyContext
+    op: WindowOp, context: FiringContext, keys: KeyContext
 ) -> Callable[[Any, list[Any]], Any]:
     """What makes results of a window and its contents."""
     function = op.function
@@ -92,7 +92,7 @@ def _missing() -> Any:
     return MISSING
 
 
-def folder(incremental: Any) -> Callable[[list[Any]], list[Any]] | None:
+def combined_by(incremental: Any) -> Callable[[list[Any]], list[Any]] | None:
     """What an incremental function makes of a whole list: its result, or nothing (rule 34)."""
     if incremental is None:
         return None

@@ -24,9 +24,9 @@ from millstream.api.window_assigners import (
     TumblingProcessingTimeWindows,
 )
 from millstream.checkpoint.statefile import table_name
+from millstream.common.constants import MAX_TIME
 from millstream.errors import StateMismatch
 from millstream.graph.operators import WindowJoinOp, WindowOp
-from millstream.runtime.base.clock import MAX_TIME
 from millstream.runtime.state.codec import PICKLED, codec_for
 from millstream.runtime.state.panes import PaneTable
 from millstream.runtime.state.store import StateStore
@@ -154,7 +154,7 @@ class Former:
 
     def take(self, before: Mapping[str, Any], watermark: int, mine: str = "") -> list[OpenWindow]:
         """All open windows, which are then no longer in the state; but the panes of the name `mine` stay."""
-        found = [
+        windows = [
             *self._general(before, CONTENTS, "value"),
             *self._general(before, RECORDS, "list"),
             *self._general(before, TIMED_RECORDS, "list"),
@@ -165,22 +165,22 @@ class Former:
                 self._check(before["contents"])
             elif name.startswith(_PANES) and self._filled(name):
                 self._check(before["contents"])
-                found += self._panes(name, watermark)
+                windows += self._panes(name, watermark)
         self._forget_set()
         together: dict[Any, OpenWindow] = {}
-        for one in found:
+        for window in windows:
             # Among windows that merge, a session and another window of the same bounds are two.
-            at = one.key, one.start, one.end, one.merges and self._merging
+            at = window.key, window.start, window.end, window.merges and self._merging
             known = together.get(at)
-            together[at] = one if known is None else self._joined(known, one)
+            together[at] = window if known is None else self._joined(known, window)
         return list(together.values())
 
-    def _joined(self, one: OpenWindow, other: OpenWindow) -> OpenWindow:
+    def _joined(self, window: OpenWindow, other: OpenWindow) -> OpenWindow:
         if _contents_of(self._op) in ("reduce", "aggregate"):
-            return one._replace(
-                value=Incremental(self._op.incremental).merge(one.value, other.value)
+            return window._replace(
+                value=Incremental(self._op.incremental).merge(window.value, other.value)
             )
-        return one._replace(value=one.value + other.value)
+        return window._replace(value=window.value + other.value)
 
     def drop_timers(self) -> None:
         """Remove the timers of a former program, for an operator that needs none."""
@@ -211,10 +211,10 @@ class Former:
         if full not in self._store.tables:
             return None
         codec = codec_for(self._op.accumulator_type) if typed else PICKLED
-        found = self._store.tables[full]
-        if found.found is None or found.found.kind == kind:
+        table = self._store.tables[full]
+        if table.unclaimed is None or table.unclaimed.kind == kind:
             return self._store.table(full, kind, codec)
-        return found
+        return table
 
     def _filled(self, name: str) -> bool:
         table = self._store.tables.get(table_name(self._uid, name))
@@ -268,7 +268,7 @@ class Former:
         table = self._table(WINDOW_SET)
         for key in () if table is None else list(table.keys()):
             assert table is not None
-            others = [one for one in table.read(key, ()) if type(one[0]) is not tuple]
+            others = [entry for entry in table.read(key, ()) if type(entry[0]) is not tuple]
             table.changes[key] = tuple(others) if others else DELETED
 
     def _live(self) -> Iterator[tuple[Any, Any]]:
@@ -300,7 +300,7 @@ class Former:
             for pane in table.live():
                 table.drop(pane)
         numbers = name.removeprefix(_PANES).split()
-        size, slide, offset, lateness = (int(one) for one in numbers)
+        size, slide, offset, lateness = (int(number) for number in numbers)
         merge = Incremental(self._op.incremental).merge
         for key, panes in by_key.items():
             ends = {end for pane in panes for end in _ends(pane, size, slide, offset)}
@@ -325,13 +325,13 @@ class Former:
             return value
         if "join" in (wanted, before.get("contents")) or wanted == "timed records":
             self._check(before.get("contents", "records"))
-        records = [one for one, _ in value] if name == TIMED_RECORDS else value
+        records = [record for record, _ in value] if name == TIMED_RECORDS else value
         if wanted == "records":
             return records
         function = Incremental(self._op.incremental)
         result = function.first(records[0])
-        for one in records[1:]:
-            result = function.add(one, result)
+        for record in records[1:]:
+            result = function.add(record, result)
         return result
 
     def _check(self, found: str) -> None:

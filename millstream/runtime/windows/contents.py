@@ -151,7 +151,7 @@ class Contents(ABC):
 
     @abstractmethod
     def clear(self, key: Any) -> None:
-        """Remove everything."""
+        """Remove all that is in a window."""
 
     @abstractmethod
     def restore(self, key: Any, value: Any) -> None:
@@ -190,7 +190,7 @@ class ListContents(Contents):
         self._append(key, [isolate(value)])
 
     def get(self, key: Any) -> list[Any] | None:
-        return [isolate(one) for one in self.raw(key)] or None
+        return [isolate(record) for record in self.raw(key)] or None
 
     def merge(self, target: Any, sources: Sequence[Any]) -> None:
         for source in sources:
@@ -221,11 +221,13 @@ class TimedContents(ListContents):
 
     def keep(self, key: Any, given: list[Any], kept: Iterable[Any]) -> None:
         """Keep only these of the records that `get` gave; what a function has done to them is not kept."""
-        places = {id(one): place for place, one in enumerate(given)}
+        places = {id(stamped): place for place, stamped in enumerate(given)}
         raw = self.raw(key)
         items = [
-            raw[places[id(one)]] if id(one) in places else (isolate(one.value), one.timestamp)
-            for one in kept
+            raw[places[id(stamped)]]
+            if id(stamped) in places
+            else (isolate(stamped.value), stamped.timestamp)
+            for stamped in kept
         ]
         if items:
             self._changes[key] = ListChange(items, replace=True)

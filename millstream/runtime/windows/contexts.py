@@ -32,10 +32,10 @@ from millstream.runtime.time.timers import InternalTimers, checked_time
 __all__ = [
     "AssignerContext",
     "EvictorContext",
+    "FiringContext",
     "NamedStates",
     "NoWindowState",
     "TriggerContext",
-    "WindowContext",
 ]
 
 
@@ -133,7 +133,7 @@ class TriggerContext(Trigger.OnMergeContext):
         state = self._states.of(state_descriptor)
         scope = self._scope
         target = scope.canon
-        sources = [(target[0], one) for one in self.merged]
+        sources = [(target[0], namespace) for namespace in self.merged]
         try:
             _merge(state, state_descriptor, scope, target, sources)
         finally:
@@ -178,7 +178,7 @@ def _merge(
 
 
 class AssignerContext(WindowAssigner.WindowAssignerContext):
-    """For assigners."""
+    """What an assigner may ask for."""
 
     def __init__(self, timers: InternalTimers, context: RuntimeContext) -> None:
         self._timers = timers
@@ -192,7 +192,7 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
 
 
 class EvictorContext(Evictor.EvictorContext):
-    """For evictors."""
+    """What an evictor may ask for."""
 
     def __init__(self, timers: InternalTimers) -> None:
         self._timers = timers
@@ -204,7 +204,7 @@ class EvictorContext(Evictor.EvictorContext):
         return self._timers.watermark
 
 
-class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
+class FiringContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
     """For process window functions; `current` is the window at hand."""
 
     def __init__(

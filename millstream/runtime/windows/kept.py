@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.runtime.base.clock import MAX_TIME
+from millstream.common.constants import MAX_TIME
 from millstream.runtime.state.table import DELETED, MISSING, Table, isolate
 
 __all__ = ["KeptWindows"]
@@ -18,7 +18,7 @@ Pair = tuple[Any, tuple[int, int]]
 
 
 class KeptWindows:
-    """The accumulators of such windows, found by their ends; it is its table's index."""
+    """The accumulators of windows that a former program left open, found by their ends; the index of their table."""
 
     __slots__ = ("_by_end", "_table", "valid")
 
@@ -74,8 +74,8 @@ class KeptWindows:
 
     def ending(self, end: int) -> list[tuple[Any, int]]:
         """The windows with this end, as key and start; the earliest starts first."""
-        found = ((key, start) for key, (start, _) in self._known().get(end, ()))
-        return sorted(found, key=lambda one: one[1])
+        ending = ((key, start) for key, (start, _) in self._known().get(end, ()))
+        return sorted(ending, key=lambda window: window[1])
 
     def expire(self, watermark: int, lateness: int) -> None:
         """Forget the windows that nothing can come to any more."""

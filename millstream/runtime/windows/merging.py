@@ -19,7 +19,7 @@ OnMerge = Callable[[Any, Any, Sequence[tuple[Any, Any]], Any, Sequence[Any]], No
 of its contents and those of the others' contents."""
 
 
-class _Found(MergingWindowAssigner.MergeCallback):
+class _Merges(MergingWindowAssigner.MergeCallback):
     """Notes what an assigner wants to merge."""
 
     def __init__(self) -> None:
@@ -75,22 +75,22 @@ class MergingWindows:
         of, live = self._namespaces.of, self._live
         namespace = of(window)
         result, result_namespace = window, namespace
-        by_namespace = {one: self._namespaces.window(one) for one in live}
+        by_namespace = {other: self._namespaces.window(other) for other in live}
         by_namespace.setdefault(namespace, window)
-        found = _Found()
-        self._merge_windows(list(by_namespace.values()), found)
-        for group, merged in found.groups:
+        merges = _Merges()
+        self._merge_windows(list(by_namespace.values()), merges)
+        for group, merged in merges.groups:
             merged_namespace = of(merged)
-            members = list(dict.fromkeys(of(one) for one in group))
+            members = list(dict.fromkeys(of(part) for part in group))
             if namespace in members:
                 result, result_namespace = merged, merged_namespace
             # The new window is in none of this: nothing is kept of it yet.
-            known = [one for one in members if one in live]
+            known = [member for member in members if member in live]
             if not known or known == [merged_namespace]:
                 continue
-            states = [live.pop(one) for one in known]
+            states = [live.pop(member) for member in known]
             live[merged_namespace] = states[0]
-            parts = [(one, by_namespace[one]) for one in known if one != merged_namespace]
+            parts = [(part, by_namespace[part]) for part in known if part != merged_namespace]
             on_merge(merged, merged_namespace, parts, states[0], states[1:])
         live.setdefault(result_namespace, result_namespace)
         return result, result_namespace

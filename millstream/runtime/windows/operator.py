@@ -21,14 +21,15 @@ from millstream.api.window_assigners import (
     GlobalWindows,
 )
 from millstream.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-from millstream.api.windows import MAX_TIMESTAMP, TimeWindow
+from millstream.api.windows import TimeWindow
+from millstream.common.constants import MAX_TIME
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import WindowOp
 from millstream.runtime.base.text import shorten
 from millstream.runtime.state.keyed_state import NO_KEY, KeyContext, KeyedStates
 from millstream.runtime.state.store import StateStore
 from millstream.runtime.time.timers import InternalTimers
-from millstream.runtime.windows.calls import caller, folder, functions_in
+from millstream.runtime.windows.calls import caller, combined_by, functions_in
 from millstream.runtime.windows.change import (
     EVENT_TIME,
     KEPT,
@@ -48,10 +49,10 @@ from millstream.runtime.windows.contents import (
 from millstream.runtime.windows.contexts import (
     AssignerContext,
     EvictorContext,
+    FiringContext,
     NamedStates,
     NoWindowState,
     TriggerContext,
-    WindowContext,
 )
 from millstream.runtime.windows.merging import MergingWindows
 from millstream.runtime.wire.keys import original_key
@@ -127,9 +128,9 @@ class WindowOperator:
         window_states = (
             NamedStates(scoped, "window:") if self._merging is None else NoWindowState(name)
         )
-        self._context = WindowContext(timers, window_states, NamedStates(states))
+        self._context = FiringContext(timers, window_states, NamedStates(states))
         self._apply = caller(op, self._context, keys)
-        self._fold = folder(op.incremental) if op.kind == "list" else None
+        self._combine = combined_by(op.incremental) if op.kind == "list" else None
         self._clear_function: Callable[[Any], None] | None = None
         if isinstance(op.function, ProcessWindowFunction | ProcessAllWindowFunction):
             self._clear_function = op.function.clear
@@ -143,11 +144,11 @@ class WindowOperator:
     def functions(self) -> list[Function]:
         """All function objects that are to be opened and closed, in the order of their use."""
         op = self._op
-        found: dict[int, Function] = {}
+        functions: dict[int, Function] = {}
         for part in (op.assigner, op.trigger, op.evictor, op.incremental, op.function):
             for function in functions_in(part):
-                found[id(function)] = function
-        return list(found.values())
+                functions[id(function)] = function
+        return list(functions.values())
 
     # -- records ----------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class WindowOperator:
         windows = self._assign(value, timestamp, self._assigner_context)
         if type(windows) is not list:
             windows = self._checked_windows(windows)
-        if self._event_time and self._timers.watermark == MAX_TIMESTAMP:
+        if self._event_time and self._timers.watermark == MAX_TIME:
             # Time is over, and with it every window, also one whose end lies beyond.
             windows = []
         canon, scope = self._keys.canon, self._scope
@@ -181,7 +182,7 @@ class WindowOperator:
         windows = self._assign(value, timestamp, self._assigner_context)
         if type(windows) is not list:
             windows = self._checked_windows(windows)
-        if self._event_time and self._timers.watermark == MAX_TIMESTAMP:
+        if self._event_time and self._timers.watermark == MAX_TIME:
             # Time is over, and with it every window, also one whose end lies beyond.
             windows = []
         canon, scope, live = self._keys.canon, self._scope, self._merging
@@ -220,13 +221,13 @@ class WindowOperator:
                 self._obey(result, window, pair)
         finally:
             # Also for a record whose failure is passed over: the window is there now and has to go one day.
-            if cleanup < MAX_TIMESTAMP:
+            if cleanup < MAX_TIME:
                 self._register_cleanup(namespace, cleanup)
 
     def _late(self, value: Any, timestamp: int) -> None:
         """None of the record's windows is there any more. That alone does not make it late (rule 20)."""
         watermark = self._timers.watermark
-        if self._event_time and min(timestamp + self._lateness, MAX_TIMESTAMP) <= watermark:
+        if self._event_time and min(timestamp + self._lateness, MAX_TIME) <= watermark:
             if self._emit_late is None:
                 self.dropped_late += 1
             else:
@@ -280,7 +281,7 @@ class WindowOperator:
     def _cleanup_time(self, window: Any) -> int:
         """When a window may be forgotten; there is no timer for the end of time (rule 21)."""
         last: int = window.max_timestamp()
-        return min(last + self._lateness, MAX_TIMESTAMP)
+        return min(last + self._lateness, MAX_TIME)
 
     def _remove(self, window: Any, namespace: Any, pair: Any) -> None:
         """Forget everything about a window (rule 32)."""
@@ -319,8 +320,8 @@ class WindowOperator:
     def _call(self, window: Any, inputs: list[Any]) -> None:
         """Every result carries the last timestamp of its window (rule 22)."""
         emit, at = self._emit, window.max_timestamp()
-        if self._fold is not None:
-            inputs = self._fold(inputs)
+        if self._combine is not None:
+            inputs = self._combine(inputs)
             if not inputs:
                 return
         self._context.current = window
@@ -334,7 +335,7 @@ class WindowOperator:
         evictor, contents = self._op.evictor, self._contents
         assert isinstance(contents, TimedContents)
         kept = self._evict(evictor.evict_before, elements, window)
-        self._call(window, [one.value for one in kept])
+        self._call(window, [stamped.value for stamped in kept])
         kept = self._evict(evictor.evict_after, kept, window)
         if len(kept) != len(elements):
             contents.keep(pair, elements, kept)
@@ -348,7 +349,7 @@ class WindowOperator:
         kept = mine if kept is None else kept
         if isinstance(kept, Iterable):
             kept = list(kept)
-            if all(isinstance(one, TimestampedValue) for one in kept):
+            if all(isinstance(stamped, TimestampedValue) for stamped in kept):
                 return kept
         msg = f"the evictor of '{self._name}' did not return a list of the elements to keep"
         raise UserFunctionError(
@@ -365,30 +366,32 @@ class WindowOperator:
         if before is None:
             return
         merged, merging = before["layout"] in MERGING, self._merging is not None
-        found = self._former.take(before, self._timers.watermark)
-        if found and isinstance(self._op.assigner, _TIMELESS):
+        windows = self._former.take(before, self._timers.watermark)
+        if windows and isinstance(self._op.assigner, _TIMELESS):
             self._former.refuse("windows that are stretches of time", repr(self._op.assigner))
         if merged != merging:
             # Those that do not merge have other namespaces in the two cases.
             length = 3 if merged else 2
-            self._timers.forget(lambda one: type(one) is tuple and len(one) == length)
+            self._timers.forget(
+                lambda namespace: type(namespace) is tuple and len(namespace) == length
+            )
         by_end = EVENT_TIME in (before["trigger"], shown(self._trigger))
-        for one in found:
-            self._adopt(one, fires=by_end)
+        for window in windows:
+            self._adopt(window, fires=by_end)
         for pair, value in self._former.others:
             self._contents.restore(pair, value)
         self._keys.leave()
         self._scope.canon = NO_KEY
 
-    def _adopt(self, one: OpenWindow, *, fires: bool) -> None:
+    def _adopt(self, former: OpenWindow, *, fires: bool) -> None:
         keys, scope, timers = self._keys, self._scope, self._timers
-        window = TimeWindow(one.start, one.end)
-        namespace: Any = one.start, one.end
-        if self._merging is not None and not one.merges:
+        window = TimeWindow(former.start, former.end)
+        namespace: Any = former.start, former.end
+        if self._merging is not None and not former.merges:
             # A session may come to have the same bounds, and is another window.
             namespace = *namespace, KEPT
-        keys.canon, keys.key = one.key, original_key(one.key)
-        pair = one.key, namespace
+        keys.canon, keys.key = former.key, original_key(former.key)
+        pair = former.key, namespace
         scope.key, scope.canon = keys.key, pair
         self._trigger_context.namespace = namespace
         last, cleanup = window.max_timestamp(), self._cleanup_time(window)
@@ -396,12 +399,12 @@ class WindowOperator:
             # It has been kept for late records that are no longer allowed.
             self._remove(window, namespace, pair)
             return
-        self._contents.restore(pair, one.value)
-        if self._merging is not None and one.merges:
-            self._merging.restore(one.key, namespace)
+        self._contents.restore(pair, former.value)
+        if self._merging is not None and former.merges:
+            self._merging.restore(former.key, namespace)
         if self._event_time and fires and last > timers.watermark:
             timers.register_event(namespace, last)
-        if cleanup < MAX_TIMESTAMP:
+        if cleanup < MAX_TIME:
             self._register_cleanup(namespace, cleanup)
 
     # -- merging ----------------------------------------------------------------------------------------
@@ -421,7 +424,7 @@ class WindowOperator:
             self._namespaces.remember(namespace, window)
         scope.canon = canon, namespace
         context.namespace = namespace
-        context.merged = [one for one, _ in parts]
+        context.merged = [namespace for namespace, _ in parts]
         try:
             self._trigger.on_merge(window, context)
         finally:
@@ -431,7 +434,7 @@ class WindowOperator:
             context.namespace = old_namespace
             self._trigger.clear(old, context)
             cleanup = self._cleanup_time(old)
-            if cleanup < MAX_TIMESTAMP:
+            if cleanup < MAX_TIME:
                 self._delete_cleanup(old_namespace, cleanup)
             self._namespaces.forget(old_namespace)
         self._contents.merge((canon, target), [(canon, source) for source in sources])

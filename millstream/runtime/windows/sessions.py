@@ -13,8 +13,8 @@ from typing import Any
 
 from millstream.api.session_windows import EventTimeSessionWindows
 from millstream.api.window_bases import no_timestamp
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.graph.operators import WindowOp
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.table import ATOMIC, DELETED, Table, isolate
@@ -75,12 +75,12 @@ class SessionWindows(SimpleWindows):
     def _look(self, at: int, key: Any) -> None:
         if at > MAX_TIME:
             at = MAX_TIME
-        found = self._at.get(at)
-        if found is None:
+        keys = self._at.get(at)
+        if keys is None:
             self._at[at] = {key: None}
             heappush(self._heap, at)
         else:
-            found[key] = None
+            keys[key] = None
 
     def applied(self, kind: str, entries: list[Any]) -> None:
         """Entries of a file were put into the table."""
@@ -112,10 +112,10 @@ class SessionWindows(SimpleWindows):
 
     def _find(self, key: Any) -> list[Session]:
         """A key's sessions, not to be changed."""
-        found = self._changed(key)
-        if found is None:
-            found = self._read(key, None)
-        return [] if found is None or found is DELETED else found
+        sessions = self._changed(key)
+        if sessions is None:
+            sessions = self._read(key, None)
+        return [] if sessions is None or sessions is DELETED else sessions
 
     def process(self, value: Any, timestamp: int, key: Any) -> None:
         """Add a record to the session it belongs to, which may join others (rules 23 to 25)."""
@@ -153,12 +153,12 @@ class SessionWindows(SimpleWindows):
 
     def _own(self, key: Any) -> list[Session]:
         """A key's sessions as the epoch found them, to be changed."""
-        found = self._read(key, None)
-        if found is None:
+        sessions = self._read(key, None)
+        if sessions is None:
             return []
         return [
             [start, end, so_far if type(so_far) in ATOMIC else isolate(so_far)]
-            for start, end, so_far in found
+            for start, end, so_far in sessions
         ]
 
     def _add_slowly(
@@ -170,7 +170,7 @@ class SessionWindows(SimpleWindows):
                 self._late(value, timestamp)
                 return
             session = [timestamp, end, self._first(value)]
-            sessions.insert(sum(one[0] < timestamp for one in sessions), session)
+            sessions.insert(sum(other[0] < timestamp for other in sessions), session)
             self._look(end - 1, key)
         else:
             session = touching[0]
@@ -237,7 +237,7 @@ class SessionWindows(SimpleWindows):
         if left:
             self._changes[key] = self._own(key) if self._changed(key) is None else sessions
             kept = self._changes[key]
-            kept[:] = [one for one in kept if one[1] - 1 + lateness > at]
+            kept[:] = [session for session in kept if session[1] - 1 + lateness > at]
         else:
             self._forget(key)
 
@@ -245,15 +245,15 @@ class SessionWindows(SimpleWindows):
 
     def adopt(self, states: Mapping[str, Any]) -> None:
         """Go on with the windows that are open, whoever has kept them (`windows/change.py`)."""
-        for one in self._open_windows(states):
-            if one.merges:
-                sessions = self._changed(one.key)
+        for window in self._open_windows(states):
+            if window.merges:
+                sessions = self._changed(window.key)
                 if sessions is None or sessions is DELETED:
-                    sessions = self._changes[one.key] = []
-                place = sum(other[0] < one.start for other in sessions)
-                sessions.insert(place, [one.start, one.end, one.value])
+                    sessions = self._changes[window.key] = []
+                place = sum(other[0] < window.start for other in sessions)
+                sessions.insert(place, [window.start, window.end, window.value])
             else:
-                self._kept.put(one.key, one.start, one.end, one.value)
+                self._kept.put(window.key, window.start, window.end, window.value)
         self.valid = False
 
     def _forget(self, key: Any) -> None:

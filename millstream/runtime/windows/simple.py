@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from millstream.api.windows import TimeWindow
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.graph.operators import WindowOp
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.windows.calls import Incremental
 from millstream.runtime.windows.change import Former, OpenWindow
@@ -51,7 +51,7 @@ class SimpleWindows:
         self._kept = kept
 
     def now(self) -> int:
-        """Processing time."""
+        """The time of the clock, in milliseconds."""
         return clock.now()
 
     def _late(self, value: Any, timestamp: int) -> None:
@@ -72,8 +72,8 @@ class SimpleWindows:
         results = self._apply(window, [value])
         if results is not None:
             emit, last = self._emit, window.max_timestamp()
-            for one in results:
-                emit(one, last)
+            for result in results:
+                emit(result, last)
 
     # -- windows of a former program --------------------------------------------------------------------------
 
@@ -84,9 +84,9 @@ class SimpleWindows:
             return []
         self._former.drop_timers()
         return [
-            one
-            for one in self._former.take(before, watermark, mine)
-            if one.end - 1 + self._lateness > watermark != MAX_TIME
+            window
+            for window in self._former.take(before, watermark, mine)
+            if window.end - 1 + self._lateness > watermark != MAX_TIME
         ]
 
     def _fire_kept(self, end: int, apart_from: int | None = None) -> None:

@@ -4,7 +4,7 @@ operator keeps them, they are the same before and after a restore."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from millstream.api.functions import AggregateFunction
 from millstream.checkpoint.statefile import table_name
@@ -16,9 +16,12 @@ from millstream.runtime.state.storing import Storing
 
 __all__ = ["FittedAggregate", "with_fitted_accumulators"]
 
+Op = TypeVar("Op", bound=WindowOp)
 
-def with_fitted_accumulators(op: WindowOp, node: StreamNode) -> WindowOp:
-    """The operator, if need be with a function around the user's."""
+
+def with_fitted_accumulators(op: Op, node: StreamNode) -> Op:
+    """The operator; if its accumulators have a declared type that values must be fitted to, with a function around the
+    user's that does so."""
     codec = codec_for(op.accumulator_type)
     if op.kind != "aggregate" or codec.fit is None:
         return op

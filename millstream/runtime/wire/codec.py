@@ -33,7 +33,7 @@ __all__ = [
     "decode",
     "dumps",
     "encode",
-    "plain",
+    "plain_pickle",
 ]
 
 VERSION = 1
@@ -64,7 +64,7 @@ class Buffer(NamedTuple):
     marks: Sequence[Mark]
 
 
-def plain(value: Any) -> bytes:
+def plain_pickle(value: Any) -> bytes:
     """A pickle without memo: the same bytes for equal values, whatever objects they share."""
     out = io.BytesIO()
     pickler = pickle.Pickler(out, _PROTOCOL)
@@ -80,7 +80,7 @@ def dumps(value: Any) -> bytes:
     the class lives in a script or a function and cannot be imported by name.
     """
     try:
-        return plain(value)
+        return plain_pickle(value)
     except (ValueError, RecursionError):
         try:
             return pickle.dumps(value, _PROTOCOL)

@@ -27,7 +27,7 @@ from millstream.api.functions import Function
 from millstream.errors import KeyClassNotFound
 from millstream.v import former_name
 
-__all__ = ["KNOWN", "Shipping", "classes_in", "make", "named", "note_program", "value_of"]
+__all__ = ["KNOWN", "Shipping", "canonical_name", "classes_in", "make", "note_program", "value_of"]
 
 # What the keys of this process are made by: its name to itself. The program's own is always the latest.
 KNOWN: dict[str, Any] = {}
@@ -59,7 +59,7 @@ _LAYOUTS = frozenset(name for name in _VALUES if name.endswith(("._reconstruct",
 _ON_CLASSES = (copyreg.__newobj__, copyreg.__newobj_ex__, getattr)  # type: ignore[attr-defined]
 # Where a name alone does not lead to it: a method written in C does not say in which module it is.
 _NAMES = {
-    **{f"{one.__module__}.{one.__name__}": one for one in _ON_CLASSES},
+    **{f"{method.__module__}.{method.__name__}": method for method in _ON_CLASSES},
     "None.ZoneInfo._unpickle": zoneinfo.ZoneInfo._unpickle,  # type: ignore[attr-defined]
     "builtins.NoneType": type(None),
 }
@@ -79,7 +79,7 @@ class Shipping(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         made = super().reducer_override(obj)
         if made is not NotImplemented and isinstance(obj, type) and not issubclass(obj, Function):
-            self._classes[named(obj)] = obj
+            self._classes[canonical_name(obj)] = obj
         return made
 
 
@@ -98,7 +98,7 @@ def note_program(run: str, classes: bytes) -> None:
         KNOWN.clear()
 
 
-def named(thing: Any) -> str:
+def canonical_name(thing: Any) -> str:
     """The name of a class or function in a canonical form."""
     # A class of a function loses the first part of its qualified name on the way to a worker.
     module, name = thing.__module__, thing.__qualname__.rpartition("<locals>.")[2]
@@ -114,15 +114,15 @@ def make(parts: list[Any], *, trusted: bool) -> Any:
     """The object that a canonical form describes, as `pickle` would make it."""
     function, arguments, state, items, pairs = parts
     made = _made(function, arguments, trusted)
-    if not trusted and isinstance(state, tuple) and named(type(made)).startswith("numpy."):
+    if not trusted and isinstance(state, tuple) and canonical_name(type(made)).startswith("numpy."):
         _check_dtype(made, state)
     if state is not None:
         _set_state(made, state)
     if items is not None:
         made.extend(items)
     if pairs is not None:
-        for name, one in pairs.items():
-            made[name] = one
+        for name, item in pairs.items():
+            made[name] = item
     return made
 
 
@@ -142,7 +142,7 @@ def _made(function: Any, arguments: tuple[Any, ...], trusted: bool) -> Any:
 
 def _check_maker(maker: Any, trusted: bool) -> None:
     """Raise unless a canonical form may have it called."""
-    name = named(maker)
+    name = canonical_name(maker)
     if not trusted:
         if name not in _VALUES or name in _LAYOUTS:
             raise _distrusted(name)
@@ -162,7 +162,7 @@ def _check_dtype(made: Any, state: tuple[Any, ...]) -> None:
         getattr(made, "kind", "") in "biufcSUmM" and not any(state[2:5]) and not any(state[7:8])
     )
     if not simple:
-        raise _distrusted(named(type(made)))
+        raise _distrusted(canonical_name(type(made)))
 
 
 def _set_state(made: Any, state: Any) -> None:
@@ -175,8 +175,8 @@ def _set_state(made: Any, state: Any) -> None:
         state, slots = state
     if state:
         made.__dict__.update(state)
-    for name, one in (slots or {}).items():
-        object.__setattr__(made, name, one)
+    for name, item in (slots or {}).items():
+        object.__setattr__(made, name, item)
 
 
 def value_of(name: str, *, trusted: bool) -> Any:
@@ -200,15 +200,15 @@ def _imported(name: str) -> Any:
     for count in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:count])
         try:
-            found: Any = sys.modules.get(module) or importlib.import_module(module)
+            value: Any = sys.modules.get(module) or importlib.import_module(module)
         except ImportError:
             continue
         try:
             for part in parts[count:]:
-                found = getattr(found, part)
+                value = getattr(value, part)
         except AttributeError:
             break
-        return found
+        return value
     raise _unknown(
         name, "it is not there", "define it in a module that can be imported, or in this program"
     )
@@ -218,8 +218,8 @@ def _classes_of_program() -> dict[str, Any]:
     global _program
     run, classes = _program
     if classes:
-        for name, found in pickle.loads(classes).items():
-            KNOWN.setdefault(name, found)
+        for name, kind in pickle.loads(classes).items():
+            KNOWN.setdefault(name, kind)
         _program = run, b""
     return KNOWN
 

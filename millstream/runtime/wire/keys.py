@@ -20,8 +20,8 @@ from millstream.api.windows import CountWindow, GlobalWindow, TimeWindow
 from millstream.common.types import Row, RowKind, make_row
 from millstream.errors import KeySelectorError, told
 from millstream.runtime.base.text import shorten
-from millstream.runtime.wire.codec import plain
-from millstream.runtime.wire.key_objects import KNOWN, make, named, value_of
+from millstream.runtime.wire.codec import plain_pickle
+from millstream.runtime.wire.key_objects import KNOWN, canonical_name, make, value_of
 
 __all__ = ["canonical", "check_key", "key_group", "original_key", "subtask_of", "subtask_range"]
 
@@ -149,12 +149,12 @@ class _Checked(pickle.Unpickler):
     def part(cls, kind: str, parts: Any) -> Any:
         """In place of `_Part`."""
         if kind in ("set", "frozenset"):
-            for one in parts:
-                cls.read(one)
+            for part in parts:
+                cls.read(part)
         elif kind == "dict":
             for pair in parts:
-                for one in pair:
-                    cls.read(one)
+                for part in pair:
+                    cls.read(part)
 
 
 class _Values(_Checked):
@@ -183,7 +183,7 @@ _all_atomic = _ATOMIC.issuperset
 
 def _canonical_bytes(key: Any) -> bytes:
     try:
-        return plain(_normal(key))
+        return plain_pickle(_normal(key))
     except Exception as error:
         msg = f"a key of type {type(key).__name__} cannot be serialized"
         raise KeySelectorError(
@@ -207,18 +207,19 @@ def _normal(key: Any) -> Any:
     if kind is tuple or kind is list:
         return key if _all_atomic(map(type, key)) else kind(map(_normal, key))
     if kind is Row:
-        values, kind = [_normal(one) for one in key], key.get_row_kind()
+        values, kind = [_normal(value) for value in key], key.get_row_kind()
         if kind is RowKind.INSERT:
             return _RowPart(key._fields, values)
         return _RowPart(key._fields, values, _KindPart(kind.value))
     if kind is set or kind is frozenset:
-        return _Described(kind.__name__, sorted(plain(_normal(one)) for one in key))
+        return _Described(kind.__name__, sorted(plain_pickle(_normal(element)) for element in key))
     if kind is dict:
         return _Described(
-            "dict", sorted((plain(_normal(k)), plain(_normal(v))) for k, v in key.items())
+            "dict",
+            sorted((plain_pickle(_normal(k)), plain_pickle(_normal(v))) for k, v in key.items()),
         )
     if isinstance(key, type | BuiltinFunctionType | FunctionType):
-        return _noted(named(key), key)
+        return _noted(canonical_name(key), key)
     made = key.__reduce_ex__(4)
     if isinstance(made, str):
         # A function of Cython's says itself where it is from, its class does not.

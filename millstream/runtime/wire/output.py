@@ -13,7 +13,7 @@ from typing import Any
 from millstream.errors import RecordNotSerializable, told
 from millstream.runtime.base.text import shorten
 from millstream.runtime.wire.codec import Mark, dumps, encode
-from millstream.runtime.wire.rows import RowBatch
+from millstream.runtime.wire.rows import RowBatch, client_node
 
 __all__ = ["GROUP_SHIFT", "EdgeWriter"]
 
@@ -32,6 +32,7 @@ class EdgeWriter:
         "by_group",
         "bytes_out",
         "channel",
+        "choice",
         "combined",
         "copies",
         "edge",
@@ -75,14 +76,16 @@ class EdgeWriter:
         self.first = 1 << GROUP_SHIFT if waits and not by_group else 0
         # What holds records back to combine them, if anything does; called before everything is sent.
         self.combined: Any = None
+        # What chooses the target of each record, if anything does: anew with each epoch, so that a retry does the same.
+        self.choice: Any = None
         # A broadcast keeps one list and writes its buffer once for each target.
         self.copies: Sequence[int] = targets if broadcast else ()
         self.targets: Sequence[int] = (targets[0],) if broadcast else targets
         self.lists: list[list[Any]] = [[] for _ in self.targets]
-        self.appends: list[Callable[[Any], None]] = [one.append for one in self.lists]
+        self.appends: list[Callable[[Any], None]] = [buffer.append for buffer in self.lists]
         # The records' timestamps, in lists beside those of the records.
         self.stamps: list[list[int]] = [[] for _ in self.targets] if stamped else []
-        self.stamp_appends: list[Callable[[int], None]] = [one.append for one in self.stamps]
+        self.stamp_appends: list[Callable[[int], None]] = [stamps.append for stamps in self.stamps]
         self.marks: list[list[Mark]] = [[] for _ in self.targets]
         self.rows = rows
         self.max_bytes = max_bytes
@@ -155,14 +158,16 @@ class EdgeWriter:
                 self.flush(index)
 
     def flush_all(self) -> None:
-        """Send everything."""
+        """Send all buffers."""
         if self.combined is not None:
             self.combined()
         for index in range(len(self.lists)):
             self.flush(index)
 
-    def discard(self) -> None:
-        """Forget what an attempt that failed has left behind."""
+    def begin(self, epoch: int) -> None:
+        """An attempt of an epoch begins: forget what one that failed has left behind."""
+        if self.choice is not None:
+            self.choice.begin(epoch)
         for records, marks in zip(self.lists, self.marks, strict=True):
             records.clear()
             marks.clear()
@@ -175,15 +180,15 @@ class EdgeWriter:
         for record in records:
             try:
                 dumps(record)
-            except Exception as one:
-                reader = "the next operator" if self.edge >= 0 else "the driver"
+            except Exception as failure:
+                reader = "the next operator" if client_node(self.edge) is None else "the driver"
                 msg = f"a record of '{self.operator}' cannot be serialized for {reader}"
                 return RecordNotSerializable(
                     msg,
                     operator=self.operator,
                     record=shorten(record),
                     type=type(record).__qualname__,
-                    cause=f"{type(one).__name__}: {one}",
+                    cause=f"{type(failure).__name__}: {failure}",
                     hint="emit plain values (tuples, strings, numbers, Rows, dataclasses); keep "
                     "connections, locks and open files in the function and create them in open()",
                 )

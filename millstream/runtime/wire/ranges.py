@@ -14,13 +14,13 @@ __all__ = ["SourceSpec", "SplitRange", "SubtaskRanges"]
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source of the job."""
+    """A source of the job: its uid, by which offsets name it, and the vertex that it is the head of."""
 
-    node: int
+    uid: str
+    vertex: int
     name: str
     source: Source
     parallelism: int
-    uid: str = ""
     timed: bool = False
     strategies: tuple[WatermarkStrategy, ...] = ()
 
@@ -43,7 +43,7 @@ class SubtaskRanges:
     """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source, `over` if nothing
     follows in this one and nobody has been told before."""
 
-    node: int
+    vertex: int
     subtask: int
     ranges: tuple[SplitRange, ...]
     ended: bool

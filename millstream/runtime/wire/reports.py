@@ -13,9 +13,9 @@ __all__ = ["SplitProgress", "TaskReport"]
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
-    """How far a source's split has come."""
+    """How far a source's split has come; the source goes by its uid."""
 
-    source: int
+    source: str
     split: str
     start: int
     end: int
@@ -27,8 +27,9 @@ class SplitProgress(msgspec.Struct, frozen=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of one level in one epoch. Counts are keyed by vertex or edge id, state by store, the states that the
-    program has asked for and committables by the operator's uid."""
+    """One task of one level in one epoch. What came in and watermarks are keyed by vertex id, what went out by edge id,
+    state files by store; by the operator's uid the states that the program has asked for, committables, late records
+    and bad records, which are counted as (bad, seen)."""
 
     epoch: int
     level: int

@@ -7,13 +7,25 @@
 | sequence | counts the sender's buffers on this edge within the epoch                      |
 | edge     | id of the edge; `REPORT` and below are messages that pass every level untouched |
 | payload  | a buffer (`millstream.runtime.wire.codec`) or a report (`millstream.runtime.wire.reports`) |
+
+Edges and channels below zero have a meaning of their own, which is written and read by functions of this module alone.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["BATCH_BYTES", "REPORT", "SCHEMA", "SCHEMA_DDL", "RowBatch", "client_edge"]
+__all__ = [
+    "BATCH_BYTES",
+    "REPORT",
+    "SCHEMA",
+    "SCHEMA_DDL",
+    "RowBatch",
+    "client_edge",
+    "client_node",
+    "own_channel",
+    "sender_of",
+]
 
 SCHEMA = pa.schema(
     [
@@ -27,12 +39,37 @@ SCHEMA = pa.schema(
 SCHEMA_DDL = "target int, channel int, sequence long, edge int, payload binary"
 
 REPORT = -1
+"""The edge of what tasks tell the driver of themselves."""
+
 BATCH_BYTES = 4 << 20
 
 
 def client_edge(node_id: int) -> int:
-    """The edge id of records that an operator sends to the driver."""
+    """The edge id of records that an operator sends to the driver.
+
+    >>> client_node(client_edge(3))
+    3
+    """
     return -2 - node_id
+
+
+def client_node(edge: int) -> int | None:
+    """The operator that sends to the driver on an edge; None of an edge between operators."""
+    return -2 - edge if edge < REPORT else None
+
+
+def own_channel(subtask: int) -> int:
+    """The channel on which a subtask of a source tells of itself, and not of one of its splits.
+
+    >>> sender_of(own_channel(5), parallelism=8), sender_of(13, parallelism=8)
+    (5, 5)
+    """
+    return -2 - subtask
+
+
+def sender_of(channel: int, parallelism: int) -> int:
+    """The subtask of a source that sends on a channel. Splits go round the subtasks."""
+    return -2 - channel if channel < 0 else channel % parallelism
 
 
 class RowBatch:

@@ -1,12 +1,12 @@
 """Programs as graphs, for tests that run nothing."""
 
+import tempfile
+from typing import NamedTuple
+
 from millstream.graph.job_graph import build_job_graph
-from millstream.graph.level_plan import build_level_plan
-from millstream.runtime.codegen.builder import ChainBuilder
-from millstream.runtime.operators import lines as compilers
-from millstream.runtime.state.store import StateStore
-from millstream.runtime.wire.output import EdgeWriter
-from millstream.runtime.wire.rows import RowBatch
+from millstream.graph.level_plan import Edge, build_level_plan
+from millstream.runtime.task.chain import Chain
+from millstream.runtime.task.task import close_run, slot_for
 
 
 def stream_graph(env):
@@ -41,17 +41,34 @@ def level_plan(env):
     return build_level_plan(build_job_graph(stream_graph(env)))
 
 
+class Made(NamedTuple):
+    """A chain as a task makes it, and the edges that leave it."""
+
+    chain: Chain
+    edges: list[Edge]
+
+
+def chain_of(env, operator=None, *, level=0):
+    """The chain of an operator, given by its number, or the first of a level. Nothing is run or written."""
+    job = env._take_job("golden")
+    spec = job.spec(tempfile.gettempdir())
+    vertices = job.plan.vertices if operator is not None else job.plan.levels[level].vertices
+    wanted = next(
+        vertex
+        for vertex in vertices
+        if operator is None or operator in {node.id for node in vertex.nodes}
+    )
+    number, shipped = next(
+        (number, vertex)
+        for number, of_level in enumerate(spec.levels)
+        for vertex in of_level.vertices
+        if vertex.id == wanted.id
+    )
+    chain = slot_for(spec, number, -1, 0).chain(shipped)
+    close_run(spec.run_id)
+    return Made(chain, job.plan.out_edges(wanted))
+
+
 def generated(env, level):
     """The generated code of the first vertex of a level."""
-    plan = level_plan(env)
-    vertex = plan.levels[level].vertices[0]
-    rows = RowBatch()
-
-    def writer(edge_id, operator, edge):
-        return EdgeWriter(edge_id, operator, (0,) if edge is None else edge.targets_of(0), rows)
-
-    inputs = [edge.input_index for edge in plan.edges if edge.target_vertex == vertex.id]
-    builder = ChainBuilder(
-        vertex, plan.out_edges(vertex), 0, StateStore(None, "test/0"), writer, {}, compilers
-    )
-    return builder.generate(max(inputs, default=0) + 1).source
+    return chain_of(env, level=level).chain.module.source

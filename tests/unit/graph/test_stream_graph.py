@@ -289,10 +289,10 @@ def test_buffer_timeout_of_environment_and_operator():
 def test_where_an_operator_was_declared():
     env = environment()
     source(env).map(same).name("A").print().name("P")  # declared here
-    for node in by_name(env).values():
-        if node.name != "S":
-            assert node.declared_at.file == __file__
-            assert node.declared_at.text.endswith("# declared here")
+    nodes = by_name(env)
+    for name in ("A", "Sink: P"):
+        assert nodes[name].declared_at.file == __file__
+        assert nodes[name].declared_at.text.endswith("# declared here")
 
 
 def test_building_the_graph_changes_nothing():

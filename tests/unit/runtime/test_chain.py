@@ -86,7 +86,7 @@ def test_a_chain_with_many_branches():
     source = env.from_collection([1])
     with keeping() as kept:
         for number in range(100):
-            kept.add(f"{number}", source.map(lambda v, n=number: v + n).filter(lambda v: v % 2))
+            kept.add(f"{number}", source.map(lambda v, n=number: v + n).filter(lambda v: v % 2))  # type: ignore[misc]
         env.execute()
         assert [kept.values(f"{n}") for n in range(4)] == [[1], [], [3], []]
 

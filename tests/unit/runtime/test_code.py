@@ -20,15 +20,28 @@ def test_bound_values_are_parameters_of_the_factory():
         code.line(f"return {add}(x, {code.bind(40, 'n')})")
     module, (run,) = build(code, "run")
     assert module.source == (
-        "def make(add_1, n_2):\n    def run(x):\n        return add_1(x, n_2)\n    return (run,)\n"
+        "# <test bound>\ndef make(add_1, n_1):\n    def run(x):\n        return add_1(x, n_1)\n    return (run,)\n"
     )
     assert run(2) == 42
 
 
 def test_names_are_never_given_twice():
     code = Code("<test names>")
-    names = [code.fresh(), code.fresh("k"), code.bind(1, "v"), code.bind(1, "v"), code.fresh()]
-    assert len(set(names)) == 5
+    names = [code.fresh(), code.fresh("key"), code.bind([], "key"), code.bind([], "key")]
+    names += [code.fresh("key"), code.fresh(), code.name("key"), code.fresh("key")]
+    assert names == ["record", "key", "key_1", "key_2", "key2", "record2", "key_3", "key3"]
+
+
+def test_a_value_is_bound_once_and_so_is_a_method():
+    class Counter:
+        def up(self):
+            pass
+
+    code = Code("<test once>")
+    one, other, counts = Counter(), Counter(), {}
+    values = [one, one.up, one.up, other.up, counts, counts.get, counts.get, {}.get, counts, len]
+    names = [code.bind(value, "bound").removeprefix("bound_") for value in values]
+    assert "".join(names) == "1223455647"
 
 
 def test_each_line_has_the_location_of_its_time():
@@ -102,7 +115,7 @@ def test_tracebacks_show_the_generated_lines():
     with pytest.raises(ZeroDivisionError) as caught:
         run(0)
     assert "return 1 // x" in "".join(traceback.format_exception(caught.value))
-    assert linecache.getline("<test traceback>", 3).strip() == "return 1 // x"
+    assert linecache.getline("<test traceback>", 4).strip() == "return 1 // x"
 
 
 def test_each_build_is_on_its_own():
@@ -111,3 +124,12 @@ def test_each_build_is_on_its_own():
         code.line("return x")
     module = code.finish(["run"])
     assert module.build()[0] is not module.build()[0]
+
+
+def test_names_that_a_user_has_given_stay_in_their_comment():
+    code = Code("<test title>", "a\nname\0 with \udc80 in it")
+    with code.function("run", "x"):
+        code.line("return x")
+    module, (run,) = build(code, "run")
+    assert run(1) == 1
+    assert module.source.startswith("# a name  with   in it\ndef make")

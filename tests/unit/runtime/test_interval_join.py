@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from millstream.api.join_functions import ProcessJoinFunction
+from millstream.common.constants import MAX_TIME
 from millstream.graph.operators import IntervalJoinOp, Key
-from millstream.runtime.base.clock import MAX_TIME
-from millstream.runtime.operators.interval_join import IntervalJoin, Times
+from millstream.runtime.operators.interval_join import JoinedIntervals, Times
 from millstream.runtime.state.hash_tables import make_hash_table
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.table import Table
@@ -26,7 +26,7 @@ class Bench:
         self.left, self.right = (make_hash_table(name, "list") for name in ("left", "right"))
         self.out: list = []
         op = IntervalJoinOp(Pair(), (Key(field=0), Key(field=0)), lower, upper, (None, None))
-        self.join = IntervalJoin(
+        self.join = JoinedIntervals(
             op,
             self.keys,
             (self.left, self.right),
@@ -47,7 +47,7 @@ class Bench:
     def end_epoch(self) -> list:
         written = [list(table.delta()) for table in self.tables]
         for table in self.tables:
-            table.fold()
+            table.absorb()
         return written
 
     def read(self, written: list) -> None:

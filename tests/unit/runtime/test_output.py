@@ -169,13 +169,13 @@ def test_more_marks_than_a_buffer_can_hold():
     assert [one.records for one in buffers if one.records] == [["a"]]
 
 
-def test_discard_forgets_records_marks_and_counts():
+def test_an_attempt_begins_without_what_a_failed_one_has_left():
     sent = Sent()
     sent.send("a")
     sent.writer.mark(WATERMARK, 1)
     sent.writer.flush_all()
     sent.send("b")
-    sent.writer.discard()
+    sent.writer.begin(7)
     sent.taken()
     sent.send("c")
     sent.writer.flush_all()

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator, SplitPosition
 from millstream.errors import SourceError, SourceNotFound
 from millstream.runtime.driver.job import JobSettings
 from millstream.runtime.driver.planner import EpochPlanner
-from millstream.runtime.driver.sources import SourceCoordinator
+from millstream.runtime.driver.sources import SourceCoordinator, positions_of
 from millstream.runtime.wire.ranges import SourceSpec
 
 
@@ -69,7 +69,9 @@ class FakeSource(Source):
 
 def specs_of(splits, parallelism):
     return [
-        SourceSpec(number + 1, f"Source: s{number + 1}", FakeSource(one), parallelism)
+        SourceSpec(
+            f"s{number + 1}", number + 1, f"Source: s{number + 1}", FakeSource(one), parallelism
+        )
         for number, one in enumerate(splits)
     ]
 
@@ -78,11 +80,16 @@ def coordinate(*splits, parallelism=1, fixed=None, interval=1.0):
     return SourceCoordinator(specs_of(splits, parallelism), interval, fixed=fixed)
 
 
+def at(numbers):
+    """An offset, of the numbers that a manifest holds."""
+    return {uid: positions_of(splits) for uid, splits in numbers.items()}
+
+
 def plain(ranges):
     """Ranges without the backlog, which depends on when one asks."""
     return [
         (
-            one.node,
+            one.vertex,
             one.subtask,
             [
                 (r.channel, r.progress.split, r.progress.start, r.progress.end, r.progress.finished)
@@ -98,48 +105,49 @@ def plain(ranges):
 
 
 def test_a_job_begins_with_no_split_known():
-    assert coordinate(Splits({"a": 3}), Splits({"b": 1})).initial() == {"1": {}, "2": {}}
+    assert coordinate(Splits({"a": 3}), Splits({"b": 1})).initial() == {"s1": {}, "s2": {}}
 
 
 def test_a_fixed_number_of_records_is_shared_by_the_splits_that_have_some():
     sources = coordinate(Splits({"a": 100, "b": 0, "c": 100}), fixed=10)
     offset = sources.next(sources.initial())
-    assert offset == {"1": {"a": 5, "b": 0, "c": 5}}
-    assert sources.next(offset) == {"1": {"a": 10, "b": 0, "c": 10}}
+    assert offset == at({"s1": {"a": 5, "b": 0, "c": 5}})
+    assert sources.next(offset) == at({"s1": {"a": 10, "b": 0, "c": 10}})
 
 
 def test_what_one_split_does_not_need_the_next_gets():
     sources = coordinate(Splits({"a": 2}), Splits({"b": 100}), fixed=10)
-    assert sources.next(sources.initial()) == {"1": {"a": 2}, "2": {"b": 8}}
+    assert sources.next(sources.initial()) == at({"s1": {"a": 2}, "s2": {"b": 8}})
 
 
 def test_every_split_with_records_gets_one_however_small_the_epoch():
     sources = coordinate(Splits({"a": 9, "b": 9, "c": 9}), fixed=1)
-    assert sources.next(sources.initial()) == {"1": {"a": 1, "b": 1, "c": 1}}
+    assert sources.next(sources.initial()) == at({"s1": {"a": 1, "b": 1, "c": 1}})
 
 
 def test_everything_in_one_epoch():
     sources = coordinate(Splits({"a": 10**9}, closed="a"), fixed=1)
-    assert sources.next(sources.initial(), everything=True) == {"1": {"a": ~(10**9)}}
+    assert sources.next(sources.initial(), everything=True) == at({"s1": {"a": ~(10**9)}})
 
 
 def test_nothing_to_read_is_no_epoch():
     splits = Splits({"a": 3})
     sources = coordinate(splits)
     offset = sources.next(sources.initial())
-    assert sources.next(offset) == offset == {"1": {"a": 3}}
+    assert sources.next(offset) == offset == at({"s1": {"a": 3}})
     splits.lengths["a"] = 4
-    assert sources.next(offset) == {"1": {"a": 4}}
+    assert sources.next(offset) == at({"s1": {"a": 4}})
 
 
-def sizes(sources, rate, count):
-    """How many records go into each of the next epochs if a second is enough for `rate` of them."""
+def sizes(sources, rate, count, fixed=0.0):
+    """How many records go into each of the next epochs if a second is enough for `rate` of them, and each epoch takes
+    `fixed` seconds more."""
     result, offset = [], sources.initial()
     for _ in range(count):
-        before = offset["1"].get("a", 0)
+        before = offset["s1"]["a"].at if offset["s1"] else 0
         offset = sources.next(offset)
-        result.append(offset["1"]["a"] - before)
-        sources.epoch_took(result[-1] / rate)
+        result.append(offset["s1"]["a"].at - before)
+        sources.learn_rate(fixed + result[-1] / rate)
     return result
 
 
@@ -154,6 +162,25 @@ def test_epochs_shrink_when_they_take_too_long():
     assert sizes(sources, 2_000, 4) == [5_000, 5_000, 5_000, 2_000]
 
 
+@pytest.mark.parametrize("fixed", [0.12, 0.15, 3.0])
+def test_epochs_do_not_shrink_because_of_what_any_epoch_takes(fixed):
+    # As much time for the records as for the rest: smaller epochs would hardly be shorter.
+    sources = coordinate(Splits({"a": 10**9}), interval=0.1)
+    assert sizes(sources, 500_000, 12, fixed)[-1] == pytest.approx(500_000 * fixed, rel=0.01)
+
+
+def test_what_any_epoch_takes_is_part_of_the_interval():
+    sources = coordinate(Splits({"a": 10**9}), interval=1.0)
+    assert sizes(sources, 500_000, 12, fixed=0.2)[-1] == pytest.approx(400_000, rel=0.01)
+
+
+def test_epochs_grow_again_when_a_slow_time_is_over():
+    sources = coordinate(Splits({"a": 10**9}), interval=1.0)
+    sizes(sources, 500_000, 12, fixed=0.2)
+    assert sizes(sources, 50_000, 20, fixed=0.2)[-1] == pytest.approx(40_000, rel=0.05)
+    assert sizes(sources, 500_000, 20, fixed=0.2)[-1] == pytest.approx(400_000, rel=0.05)
+
+
 def test_epochs_never_shrink_to_nothing():
     sources = coordinate(Splits({"a": 10**9}), interval=1.0)
     assert sizes(sources, 1, 5)[-1] == 1_000
@@ -163,9 +190,9 @@ def test_a_small_quick_epoch_does_not_shrink_the_next():
     splits = Splits({"a": 10})
     sources = coordinate(splits, interval=1.0)
     offset = sources.next(sources.initial())
-    sources.epoch_took(0.5)
+    sources.learn_rate(0.5)
     splits.lengths["a"] = 10**9
-    assert sources.next(offset)["1"]["a"] == 5_010
+    assert sources.next(offset)["s1"]["a"] == SplitPosition(5_010)
 
 
 def test_a_fixed_size_stays():
@@ -182,7 +209,7 @@ def test_a_split_found_later_gets_the_next_channel():
     first = sources.next(sources.initial())
     splits.lengths["a"] = 3
     second = sources.next(first)
-    assert list(second["1"].items()) == [("b", 2), ("a", 3)]
+    assert list(second["s1"].items()) == [("b", SplitPosition(2)), ("a", SplitPosition(3))]
     assert plain(sources.ranges(first, second)) == [(1, 1, [(1, "a", 0, 3, False)], False)]
 
 
@@ -195,11 +222,32 @@ def test_splits_go_round_the_subtasks():
     ]
 
 
-def test_an_ended_split_is_written_as_its_complement():
+def test_an_offset_as_a_manifest_holds_it_is_by_uid_with_ended_splits_as_complements():
+    one, two = Splits({"a": 5}, closed="a"), Splits({"b": 7})
+    job = SimpleNamespace(
+        settings=JobSettings(), split_sources=specs_of([one, two], 1), one_epoch=False
+    )
+    planner = EpochPlanner(job, clock=lambda: 0.0)
+    planner.rewind({"s2": {"b": 3}, "s1": {"a": 2}, "gone": {"c": 1}})
+    assert planner.end_offsets() == {"s1": {"a": 2}, "s2": {"b": 3}}
+    planner.plan(threading.Event())
+    written = planner.end_offsets()
+    assert written == {"s1": {"a": ~5}, "s2": {"b": 7}}
+    again = EpochPlanner(job, clock=lambda: 0.0)
+    again.rewind(written)
+    assert again.offset == {
+        "s1": {"a": SplitPosition(5, ended=True)},
+        "s2": {"b": SplitPosition(7)},
+    }
+    assert two.restored_at == {"b": 7}
+    assert one.restored_at == {"a": ~5}
+
+
+def test_the_end_of_a_split_is_part_of_its_position():
     sources = coordinate(Splits({"a": 5}, closed="a"), fixed=3)
     first = sources.next(sources.initial())
     second = sources.next(first)
-    assert (first, second) == ({"1": {"a": 3}}, {"1": {"a": ~5}})
+    assert (first, second) == (at({"s1": {"a": 3}}), at({"s1": {"a": ~5}}))
     assert plain(sources.ranges(first, second)) == [(1, 0, [(0, "a", 3, 5, True)], True)]
     assert sources.next(second) == second
 
@@ -210,22 +258,22 @@ def test_an_end_alone_is_reason_enough_for_an_epoch():
     first = sources.next(sources.initial())
     splits.closed.add("a")
     second = sources.next(first)
-    assert second == {"1": {"a": ~3}}
+    assert second == at({"s1": {"a": ~3}})
     assert plain(sources.ranges(first, second)) == [(1, 0, [(0, "a", 3, 3, True)], True)]
 
 
 def test_an_empty_split_ends_at_zero():
     sources = coordinate(Splits({"a": 0}, closed="a"))
     offset = sources.next(sources.initial())
-    assert offset == {"1": {"a": -1}}
-    assert plain(sources.ranges({"1": {}}, offset)) == [(1, 0, [(0, "a", 0, 0, True)], True)]
+    assert offset == at({"s1": {"a": -1}})
+    assert plain(sources.ranges({"s1": {}}, offset)) == [(1, 0, [(0, "a", 0, 0, True)], True)]
 
 
 def test_the_last_epoch_reaches_every_subtask_of_every_source():
     one, two = Splits({"a": 1}, closed="a"), Splits({"b": 9}, closed="b")
     sources = coordinate(one, two, parallelism=3, fixed=6)
     first = sources.next(sources.initial())
-    assert first == {"1": {"a": ~1}, "2": {"b": 5}}
+    assert first == at({"s1": {"a": ~1}, "s2": {"b": 5}})
     assert not sources.ended(first)
     second = sources.next(first)
     assert sources.ended(second)
@@ -337,7 +385,7 @@ def test_replaying_logged_offsets_gives_equal_ranges(lengths, fixed, parallelism
 
 def test_a_new_driver_tells_the_enumerator_where_it_goes_on():
     splits = Splits({"a": 9})
-    coordinate(splits).ranges({"1": {"a": 3}}, {"1": {"a": 5}})
+    coordinate(splits).ranges(at({"s1": {"a": 3}}), at({"s1": {"a": 5}}))
     assert splits.restored_at == {"a": 5}
 
 
@@ -398,7 +446,7 @@ def failing(method):
 def test_whatever_an_enumerator_raises_names_the_source(method):
     sources = coordinate(failing(method))
     with pytest.raises(SourceError, match=r"'Source: s1'.*OSError: disk on fire"):
-        sources.ranges({"1": {}}, sources.next(sources.initial()))
+        sources.ranges({"s1": {}}, sources.next(sources.initial()))
 
 
 def test_a_commit_that_fails_names_the_source():

@@ -32,7 +32,7 @@ from millstream.runtime.state import store as store_module
 from millstream.runtime.state.codec import codec_for
 from millstream.runtime.state.hash_tables import make_hash_table
 from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
-from millstream.runtime.state.store import StateStore, extend_chain, fold_chain, needs_folding
+from millstream.runtime.state.store import StateStore, compact, extend_segments, needs_compaction
 from millstream.runtime.state.table import DELETED, MISSING, ListChange, MapChange
 from millstream.runtime.wire.keys import canonical, key_group, subtask_range
 from millstream.storage.storage import LocalStorage, Storage
@@ -79,13 +79,13 @@ def maker(backend, local, owner):
     return LmdbStore(str(local), "job", "x", owner).table
 
 
-def version(chain, *, attempt="", parents=(), subtask=0, parallelism=1, operators=("op",)):
+def version(segments, *, attempt="", parents=(), subtask=0, parallelism=1, operators=("op",)):
     return StoreState(
         subtask=subtask,
         parallelism=parallelism,
         max_parallelism=MAX,
         operators=list(operators),
-        chain=list(chain),
+        segments=list(segments),
         parents=list(parents),
         attempt=attempt,
     )
@@ -101,8 +101,8 @@ class Worker:
         self.table = self.store.table("op/n", kind)
         self.name = name
 
-    def open(self, chain, **kwargs):
-        self.store.open(version(chain, **kwargs))
+    def open(self, segments, **kwargs):
+        self.store.open(version(segments, **kwargs))
         return self.content()
 
     def content(self):
@@ -111,9 +111,9 @@ class Worker:
             return {key: dict(self.table.read_entries(key)) for key in list(self.table.keys())}
         return {key: read(key, MISSING) for key in list(self.table.keys())}
 
-    def attempt(self, epoch, chain, writes=(), tag=""):
+    def attempt(self, epoch, segments, writes=(), tag=""):
         """What the attempt saw when it began, and the file it wrote."""
-        seen = self.open(chain)
+        seen = self.open(segments)
         self.table.changes.update(writes)
         return seen, self.store.snapshot(epoch, f"{self.name}{tag}-{epoch}")
 
@@ -143,10 +143,10 @@ def test_the_next_epoch_sees_what_the_last_one_wrote(make, storage):
     worker = make()
     seen, file = worker.attempt(0, [], {"a": 1})
     assert (seen, file.full, file.epoch) == ({}, True, 0)
-    chain = extend_chain([], file)
-    seen, file = worker.attempt(1, chain, {"b": 2})
+    segments = extend_segments([], file)
+    seen, file = worker.attempt(1, segments, {"b": 2})
     assert (seen, file.full) == ({"a": 1}, False)
-    seen, file = worker.attempt(2, extend_chain(chain, file))
+    seen, file = worker.attempt(2, extend_segments(segments, file))
     assert (seen, file) == ({"a": 1, "b": 2}, None)
     assert worker.store.loads == 0, "what this process has written it need not read"
     assert worker.store.rebuilds == 0
@@ -155,12 +155,12 @@ def test_the_next_epoch_sees_what_the_last_one_wrote(make, storage):
 def test_a_retry_sees_the_version_before_the_epoch(make):
     worker = make()
     _, first = worker.attempt(0, [], {"a": 1})
-    chain = [first]
-    _, lost = worker.attempt(1, chain, {"a": 2, "x": 9}, "lost")
-    seen, won = worker.attempt(1, chain, {"a": 3}, "won")
+    segments = [first]
+    _, lost = worker.attempt(1, segments, {"a": 2, "x": 9}, "lost")
+    seen, won = worker.attempt(1, segments, {"a": 3}, "won")
     assert seen == {"a": 1}
     assert lost.name != won.name
-    seen, _ = worker.attempt(2, extend_chain(chain, won))
+    seen, _ = worker.attempt(2, extend_segments(segments, won))
     assert seen == {"a": 3}
 
 
@@ -184,11 +184,11 @@ def test_a_zombies_file_is_ignored(make, storage):
     worker, zombie = make("worker"), make("zombie")
     _, first = worker.attempt(0, [], {"a": 1})
     _, won = worker.attempt(1, [first], {"a": 2})
-    chain = extend_chain([first], won)
+    segments = extend_segments([first], won)
     _, ghost = zombie.attempt(1, [first], {"a": 666, "ghost": 1})
     assert ghost.name in storage.files
-    assert worker.attempt(2, chain)[0] == {"a": 2}
-    assert zombie.attempt(2, chain)[0] == {"a": 2}
+    assert worker.attempt(2, segments)[0] == {"a": 2}
+    assert zombie.attempt(2, segments)[0] == {"a": 2}
 
 
 def test_a_zombie_sees_its_version_while_successors_go_on(make):
@@ -196,14 +196,14 @@ def test_a_zombie_sees_its_version_while_successors_go_on(make):
     _, first = worker.attempt(0, [], {f"k{n}": n for n in range(50)})
     zombie.open([first])
     zombie.table.changes["k1"] = "zombie"
-    chain = [first]
+    segments = [first]
     for epoch in range(1, 6):
-        _, file = worker.attempt(epoch, chain, {f"k{n}": n + epoch for n in range(50)})
-        chain = extend_chain(chain, file)
-    assert worker.open(chain)["k7"] == 12
+        _, file = worker.attempt(epoch, segments, {f"k{n}": n + epoch for n in range(50)})
+        segments = extend_segments(segments, file)
+    assert worker.open(segments)["k7"] == 12
     assert [zombie.table.read(f"k{n}", None) for n in range(2, 50)] == list(range(2, 50))
     zombie.store.snapshot(1, "zombie")
-    assert make("late").open(chain) == {f"k{n}": n + 5 for n in range(50)}
+    assert make("late").open(segments) == {f"k{n}": n + 5 for n in range(50)}
 
 
 def test_the_loser_takes_over_the_winners_file(make, storage, backend):
@@ -220,16 +220,16 @@ def test_the_loser_takes_over_the_winners_file(make, storage, backend):
 
 def test_catching_up_reads_only_what_is_missing(make, backend):
     one, two = make("one"), make("two")
-    chain = []
+    segments = []
     for epoch in range(3):
-        _, file = one.attempt(epoch, chain, {f"k{epoch}": epoch})
-        chain = extend_chain(chain, file)
-    seen, file = two.attempt(3, chain, {"k3": 3})
+        _, file = one.attempt(epoch, segments, {f"k{epoch}": epoch})
+        segments = extend_segments(segments, file)
+    seen, file = two.attempt(3, segments, {"k3": 3})
     assert seen == {"k0": 0, "k1": 1, "k2": 2}
     # On one machine the processes share what lmdb keeps; only the last epoch is not there yet.
     assert two.store.loads == (3 if backend == "hashmap" else 1)
-    chain = extend_chain(chain, file)
-    assert one.attempt(4, chain)[0] == {"k0": 0, "k1": 1, "k2": 2, "k3": 3}
+    segments = extend_segments(segments, file)
+    assert one.attempt(4, segments)[0] == {"k0": 0, "k1": 1, "k2": 2, "k3": 3}
     assert one.store.loads == 1
     assert one.store.rebuilds == 0
 
@@ -238,9 +238,9 @@ def test_deleted_keys_stay_deleted(make):
     one = make()
     _, first = one.attempt(0, [], {"a": 1, "b": 2})
     _, second = one.attempt(1, [first], {"a": DELETED})
-    chain = [first, second]
-    assert one.attempt(2, chain)[0] == {"b": 2}
-    assert make("other").attempt(2, chain)[0] == {"b": 2}
+    segments = [first, second]
+    assert one.attempt(2, segments)[0] == {"b": 2}
+    assert make("other").attempt(2, segments)[0] == {"b": 2}
 
 
 def test_deleted_is_itself_in_another_process():
@@ -308,8 +308,8 @@ def test_any_key(make, kind):
     assert make("other", kind=kind).open([first]) == wanted
     if kind == "map":
         assert worker.table.read_entry("x" * 600, b"\xff" * 700, None) == (b"\xff" * 700, 3)
-    folded = fold_chain(worker.store._storage, "op/0", [first], "f")
-    assert make("third", kind=kind).open([folded]) == wanted
+    compacted = compact(worker.store._storage, "op/0", [first], "f")
+    assert make("third", kind=kind).open([compacted]) == wanted
 
 
 def test_falsy_values_are_values(make):
@@ -345,9 +345,9 @@ def test_what_is_written_in_the_cache_is_seen(make):
     worker = make()
     model = {n: n for n in range(30_000)}
     _, file = worker.attempt(0, [], model)
-    chain = [file]
+    segments = [file]
     for epoch in range(1, 4):
-        worker.store.open(version(chain))
+        worker.store.open(version(segments))
         read = worker.table.read
         assert all(read(n, None) == model.get(n) for n in range(0, 30_000, 7))
         writes = {n: (n, epoch) for n in range(epoch, 30_000, 5)} | {
@@ -356,12 +356,12 @@ def test_what_is_written_in_the_cache_is_seen(make):
         }
         worker.table.changes.update(writes)
         file = worker.store.snapshot(epoch, f"e{epoch}")
-        chain = extend_chain(chain, file)
+        segments = extend_segments(segments, file)
         for key, value in writes.items():
             model[key] = value
             if value is DELETED:
                 del model[key]
-    assert worker.open(chain) == model
+    assert worker.open(segments) == model
 
 
 # -- shapes -------------------------------------------------------------------------------------------
@@ -369,20 +369,20 @@ def test_what_is_written_in_the_cache_is_seen(make):
 
 def test_lists_by_element(make):
     worker = make(kind="list")
-    chain, model = [], []
+    segments, model = [], []
     for epoch in range(40):
         items = [epoch, "x" * 100]
-        seen, file = worker.attempt(epoch, chain, {"k": ListChange(items, replace=False)})
+        seen, file = worker.attempt(epoch, segments, {"k": ListChange(items, replace=False)})
         assert seen == ({"k": model} if model else {})
         model = model + items
-        chain = extend_chain(chain, file)
-    assert make("other", kind="list").open(chain) == {"k": model}
-    _, file = worker.attempt(40, chain, {"k": ListChange([1], replace=True)})
-    chain = extend_chain(chain, file)
-    assert worker.open(chain) == {"k": [1]}
-    _, file = worker.attempt(41, chain, {"k": DELETED, "j": ListChange([2], replace=True)})
-    chain = extend_chain(chain, file)
-    assert worker.open(chain) == make("new", kind="list").open(chain) == {"j": [2]}
+        segments = extend_segments(segments, file)
+    assert make("other", kind="list").open(segments) == {"k": model}
+    _, file = worker.attempt(40, segments, {"k": ListChange([1], replace=True)})
+    segments = extend_segments(segments, file)
+    assert worker.open(segments) == {"k": [1]}
+    _, file = worker.attempt(41, segments, {"k": DELETED, "j": ListChange([2], replace=True)})
+    segments = extend_segments(segments, file)
+    assert worker.open(segments) == make("new", kind="list").open(segments) == {"j": [2]}
 
 
 def test_maps_by_entry(make):
@@ -401,16 +401,16 @@ def test_maps_by_entry(make):
         (change(e=("e", 5)), {"e": ("e", 5)}),
         (DELETED, {}),
     ]
-    chain = []
+    segments = []
     for epoch, (step, wanted) in enumerate(steps):
-        worker.open(chain)
+        worker.open(segments)
         for name in "abcde":
             worker.table.read_entry("k", name, None)
         worker.table.changes.update({"k": step, "other": change(x=("x", epoch))})
         file = worker.store.snapshot(epoch, f"e{epoch}")
-        chain = extend_chain(chain, file)
+        segments = extend_segments(segments, file)
         for one in (worker, make("other", kind="map")):
-            seen = one.open(chain)
+            seen = one.open(segments)
             assert seen == ({"k": wanted} if wanted else {}) | {"other": {"x": ("x", epoch)}}
             for name in "abcde":
                 assert one.table.read_entry("k", name, None) == wanted.get(name)
@@ -431,36 +431,36 @@ def test_keys_and_walk_include_what_they_should(make):
     assert begun | set(rest) >= set(range(3000)) - {1}
 
 
-# -- chains -------------------------------------------------------------------------------------------
+# -- segments -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_long_chain_becomes_one_full_file(make, storage, on_disk, monkeypatch):
+def test_many_segments_become_one_full_one(make, storage, on_disk, monkeypatch):
     if on_disk:
         pytest.importorskip("lmdb")
-        monkeypatch.setattr(store_module, "_FOLD_IN_MEMORY", 0)
+        monkeypatch.setattr(store_module, "_COMPACT_IN_MEMORY", 0)
     one, behind = make("one"), make("behind")
-    chain = []
+    segments = []
     for epoch in range(50):
         # What is written only once must be in every full file after it.
         once = {"old": "kept"} if epoch == 0 else {}
         writes = {"n": epoch, epoch: epoch, epoch - 1: DELETED} | once
-        _, file = one.attempt(epoch, chain, writes)
-        chain = extend_chain(chain, file)
-    behind.open(chain)
+        _, file = one.attempt(epoch, segments, writes)
+        segments = extend_segments(segments, file)
+    behind.open(segments)
     wanted = {"n": 49, 49: 49, "old": "kept"}
-    assert needs_folding(chain)
-    folded = fold_chain(storage, "op/0", chain, "folded")
-    assert (folded.full, folded.covers, folded.epoch) == (True, chain[-1].name, 49)
+    assert needs_compaction(segments)
+    compacted = compact(storage, "op/0", segments, "compacted")
+    assert (compacted.full, compacted.covers, compacted.epoch) == (True, segments[-1].name, 49)
     rebuilds = one.store.rebuilds
     for worker in (one, behind, make("late")):
-        assert worker.open([folded]) == wanted
-    assert one.store.rebuilds == rebuilds, "the folded file stands for what is there"
-    _, file = one.attempt(30, [folded], {"n": 30})
-    assert make("later").open([folded, file])["n"] == 30
+        assert worker.open([compacted]) == wanted
+    assert one.store.rebuilds == rebuilds, "the compacted file stands for what is there"
+    _, file = one.attempt(30, [compacted], {"n": 30})
+    assert make("later").open([compacted, file])["n"] == 30
 
 
-def test_folding_keeps_every_shape_and_operator_state(backend, storage, tmp_path, monkeypatch):
+def test_compaction_keeps_every_shape_and_operator_state(backend, storage, tmp_path, monkeypatch):
     worker = Worker(backend, storage, tmp_path)
     states = worker.store
     worker.open([])
@@ -476,14 +476,14 @@ def test_folding_keeps_every_shape_and_operator_state(backend, storage, tmp_path
     for limit in (1 << 30, 0):
         if limit == 0:
             pytest.importorskip("lmdb")
-        monkeypatch.setattr(store_module, "_FOLD_IN_MEMORY", limit)
-        folded = fold_chain(storage, "op/0", [first, second], f"f{limit}")
+        monkeypatch.setattr(store_module, "_COMPACT_IN_MEMORY", limit)
+        compacted = compact(storage, "op/0", [first, second], f"f{limit}")
         other = StateStore(storage, "op/0", operators=["op"])
-        other.open(version([folded]))
+        other.open(version([compacted]))
         assert other.table("op/l", "list").read("k", None) == [1, 2]
         assert list(other.table("op/m", "map").read_entries("k")) == [("x", ("x", 1))]
         assert list(other.operator_state.get("op/list", "list").get()) == [1, 2]
-        results.append(folded)
+        results.append(compacted)
     assert len({file.name for file in results}) == 2
 
 
@@ -524,7 +524,7 @@ def test_a_damaged_file_is_named(backend, storage, tmp_path, damage, why):
     assert other.attempt(1, [file])[0] == {"a": 1}
 
 
-def test_a_chain_that_begins_with_changes_is_refused(backend, storage, tmp_path):
+def test_segments_that_begin_with_changes_are_refused(backend, storage, tmp_path):
     worker = Worker(backend, storage, tmp_path / "a")
     _, first = worker.attempt(0, [], {"a": 1})
     _, second = worker.attempt(1, [first], {"b": 1})
@@ -604,7 +604,7 @@ def layout(backend, storage, local, parents, parallelism, epoch):
         assert files[-1].full
         assert worker.open([files[-1]]) == first
     made = [
-        Parent(root="", subtask=n, parallelism=parallelism, operators=["op"], chain=[file])
+        Parent(root="", subtask=n, parallelism=parallelism, operators=["op"], segments=[file])
         for n, file in enumerate(files)
     ]
     return found, made
@@ -621,7 +621,9 @@ def test_another_parallelism_takes_its_key_groups(backend, storage, tmp_path):
     worker.table.changes["k0"] = DELETED
     second = worker.store.snapshot(1, "two")
     whole = {key: key for key in keys if key != "k0"}
-    parents = [Parent(root="", subtask=0, parallelism=1, operators=["op"], chain=[first, second])]
+    parents = [
+        Parent(root="", subtask=0, parallelism=1, operators=["op"], segments=[first, second])
+    ]
     for epoch, parallelism in ((2, 3), (3, 2)):
         found, parents = layout(backend, storage, tmp_path, parents, parallelism, epoch)
         for subtask, (content, _) in enumerate(found):
@@ -649,7 +651,8 @@ def test_operator_state_is_dealt_out_and_reloaded(backend, storage, tmp_path):
         store.open(version([first], attempt="other"))
         assert list(store.operator_state.get("op/list", "list").get()) == [1, 2, 3]
     parents = [
-        Parent(root="", subtask=n, parallelism=2, operators=["op"], chain=[first]) for n in range(2)
+        Parent(root="", subtask=n, parallelism=2, operators=["op"], segments=[first])
+        for n in range(2)
     ]
     got = []
     for subtask in range(3):
@@ -782,19 +785,23 @@ def test_a_type_that_has_grown(backend, storage, tmp_path, early, kind, old, val
     one = new_store("same")
     one.open(None)
     with_type(one, old).changes.update({"k": change(value), "j": change(value)})
-    chain = [one.snapshot(0, "old")]
+    segments = [one.snapshot(0, "old")]
     two = new_store("same")
     if early:
         with_type(two, new)
-    two.open(version(chain))
+    two.open(version(segments))
     table = with_type(two, new)
     assert table.read("k", None) == whole(read)
     table.changes["n"] = change(read)
     file = two.snapshot(1, "new")
-    assert file.full is (old is not new), "a chain has one type for each state"
-    chain = extend_chain(chain, file)
-    folded = fold_chain(storage, "op/0", chain, "folded")
-    for store, files in ((two, chain), (new_store("other"), chain), (new_store("f"), [folded])):
+    assert file.full is (old is not new), "segments have one type for each state"
+    segments = extend_segments(segments, file)
+    compacted = compact(storage, "op/0", segments, "compacted")
+    for store, files in (
+        (two, segments),
+        (new_store("other"), segments),
+        (new_store("f"), [compacted]),
+    ):
         store.open(version(files))
         table = with_type(store, new)
         assert {key: table.read(key, None) for key in list(table.keys())} == dict.fromkeys(
@@ -843,14 +850,17 @@ def test_parents_of_different_types(backend, storage, tmp_path):
         own = subtask_range(subtask, 2, MAX)
         keys = [key for key in range(100) if key_group(key, MAX) in own]
         store.table("op/s", "value", codec_for(kind)).changes.update(dict.fromkeys(keys, value))
-        chain = [store.snapshot(0, f"p{subtask}")]
+        segments = [store.snapshot(0, f"p{subtask}")]
         parents.append(
-            Parent(root="", subtask=subtask, parallelism=2, operators=["op"], chain=chain)
+            Parent(root="", subtask=subtask, parallelism=2, operators=["op"], segments=segments)
         )
     one = Worker(backend, storage, tmp_path / "new").store
     one.open(version([], parents=parents))
     full = one.snapshot(1, "unasked")
-    for name, begin in (("same", {"parents": parents, "chain": []}), ("file", {"chain": [full]})):
+    for name, begin in (
+        ("same", {"parents": parents, "segments": []}),
+        ("file", {"segments": [full]}),
+    ):
         store = Worker(backend, storage, tmp_path / name).store
         store.open(version(**begin))
         table = store.table("op/s", "value", codec_for(ROW2))
@@ -870,8 +880,8 @@ ATTEMPTS = st.lists(st.tuples(st.integers(0, 2), WRITES, st.booleans()), min_siz
 @settings(max_examples=50)
 @given(history=st.lists(st.tuples(ATTEMPTS, st.booleans()), max_size=12))
 def test_any_history_of_attempts_in_any_processes(backend, shape, history):
-    """In each epoch some attempts run in some of three processes; some fail, the last one wins. Chains are folded at
-    any time, and every process may die after an epoch."""
+    """In each epoch some attempts run in some of three processes; some fail, the last one wins. Segments are compacted
+    at any time, and every process may die after an epoch."""
     with tempfile.TemporaryDirectory() as folder:
         _history(backend, shape, history, Path(folder))
 
@@ -880,24 +890,24 @@ def _history(backend, shape, history, local):
     storage = Memory()
     new = lambda n: Worker(backend, storage, local, f"w{n}-", kind=shape)  # noqa: E731
     workers = [new(n) for n in range(3)]
-    chain: list[StateFile] = []
+    segments: list[StateFile] = []
     model: dict = {}
-    for epoch, (attempts, fold) in enumerate(history):
+    for epoch, (attempts, compacting) in enumerate(history):
         file = None
         for number, (which, writes, fails) in enumerate(attempts):
             last = number == len(attempts) - 1
-            assert workers[which].open(chain) == model
+            assert workers[which].open(segments) == model
             workers[which].table.changes.update(_changes(shape, writes))
             if last or not fails:
                 file = workers[which].store.snapshot(epoch, f"{epoch}-{number}")
             if fails:
                 workers[which] = new(which)
-        chain = extend_chain(chain, file)
+        segments = extend_segments(segments, file)
         _update(shape, model, attempts[-1][1])
-        if fold and chain:
-            chain = [fold_chain(storage, "op/0", chain, f"fold{epoch}")]
-    assert Worker(backend, storage, local, "new", kind=shape).open(chain) == model
-    assert Worker(backend, storage, local / "empty", "far", kind=shape).open(chain) == model
+        if compacting and segments:
+            segments = [compact(storage, "op/0", segments, f"compacted{epoch}")]
+    assert Worker(backend, storage, local, "new", kind=shape).open(segments) == model
+    assert Worker(backend, storage, local / "empty", "far", kind=shape).open(segments) == model
 
 
 def _changes(shape, writes):
@@ -950,7 +960,7 @@ def before(worker, method, action):
     setattr(backend, method, step)
 
 
-@pytest.mark.parametrize("step", ["fold", "applying", "ready"])
+@pytest.mark.parametrize("step", ["absorb", "applying", "ready"])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_another_process_applies_the_same_files_at_the_same_moment(tmp_path, storage, step, ahead):
     """Lists, because an element that is added twice is seen. `ahead` goes on to the next version."""
@@ -966,27 +976,27 @@ def test_another_process_applies_the_same_files_at_the_same_moment(tmp_path, sto
     _, second = one.attempt(1, [first], add(1))
     _, third = two.attempt(2, [first, second], add(2))
     # Of the three, the first has nothing but its own file, the second is what it is, and the third is new.
-    chain = [first, second, third]
-    runner = two if step == "fold" else three
+    segments = [first, second, third]
+    runner = two if step == "absorb" else three
 
     def meanwhile():
-        assert one.open(chain) == {"k": [0, 1, 2]}
+        assert one.open(segments) == {"k": [0, 1, 2]}
         if ahead:
             one.table.changes.update(add(3))
             fourth = one.store.snapshot(3, "fourth")
-            assert one.open([*chain, fourth]) == {"k": [0, 1, 2, 3]}
+            assert one.open([*segments, fourth]) == {"k": [0, 1, 2, 3]}
 
     before(runner, step, meanwhile)
-    assert runner.open(chain) == {"k": [0, 1, 2]}
+    assert runner.open(segments) == {"k": [0, 1, 2]}
     last = Worker("lmdb", storage, tmp_path, "last", kind="list")
-    assert last.open(chain) == {"k": [0, 1, 2]}
+    assert last.open(segments) == {"k": [0, 1, 2]}
 
 
 # -- processes ----------------------------------------------------------------------------------------
 
 
 def _process(pipe, root, local):
-    """Runs what it is told: ("open", chain), ("write", writes), ("snapshot", epoch, attempt)."""
+    """Runs what it is told: ("open", segments), ("write", writes), ("snapshot", epoch, attempt)."""
     worker = Worker("lmdb", LocalStorage(root), local)
     while True:
         call, *args = pipe.recv()
@@ -1036,23 +1046,23 @@ def test_two_processes_on_one_store(processes, tmp_path):
     # The first process's attempt has won, but the other has been faster.
     assert ask(0, "open", [first]) == ({"a": 1, "b": 1}, 0, 0)
     second = ask(1, "snapshot", {"a": 2}, 1, "x1")
-    chain = [first, second]
-    assert ask(1, "open", chain) == ({"a": 2, "b": 1}, 0, 1)
+    segments = [first, second]
+    assert ask(1, "open", segments) == ({"a": 2, "b": 1}, 0, 1)
     # The zombie of epoch 1 still sees version 0, and its file changes nothing.
     assert ask(0, "read") == {"a": 1, "b": 1}
     ask(0, "snapshot", {"a": 666}, 1, "zombie")
     third = ask(1, "snapshot", {"c": 3}, 2, "x2")
-    chain.append(third)
-    seen, loads, rebuilds = ask(0, "open", chain)
+    segments.append(third)
+    seen, loads, rebuilds = ask(0, "open", segments)
     assert (seen, loads, rebuilds) == ({"a": 2, "b": 1, "c": 3}, 1, 0)
     # A process dies while it reads; the others go on, and so does one that starts now.
-    assert ask(1, "open", chain)[0] == seen
+    assert ask(1, "open", segments)[0] == seen
     ask.processes[1].kill()
     fourth = ask(0, "snapshot", {"d": 4}, 3, "x3")
-    chain.append(fourth)
-    assert ask(0, "open", chain) == (seen | {"d": 4}, 0, 0)
+    segments.append(fourth)
+    assert ask(0, "open", segments) == (seen | {"d": 4}, 0, 0)
     here = Worker("lmdb", LocalStorage(str(tmp_path / "files")), tmp_path / "local")
-    assert here.open(chain) == seen | {"d": 4}
+    assert here.open(segments) == seen | {"d": 4}
     assert here.store.loads == 0
 
 
@@ -1061,7 +1071,7 @@ def test_without_the_package(tmp_path, monkeypatch):
     worker = Worker("lmdb", Memory(), tmp_path)
     with pytest.raises(ConfigurationError) as caught:
         worker.open([])
-    assert "pip install millstream[lmdb]" in str(caught.value)
+    assert "pip install 'millstream[lmdb]'" in str(caught.value)
 
 
 def test_folders_of_jobs_that_are_gone_are_removed(tmp_path):

@@ -4,9 +4,9 @@ import datetime
 
 import pytest
 
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.errors import InvalidArgument
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.state.hash_tables import make_hash_table
 from millstream.runtime.state.keyed_state import NO_KEY, KeyContext
 from millstream.runtime.state.table import DELETED
@@ -170,8 +170,8 @@ class Operator:
         return self.timers
 
     def epoch_ends(self):
-        self.event.fold()
-        self.processing.fold()
+        self.event.absorb()
+        self.processing.absorb()
 
     def left(self):
         """The timestamps of what is still to fire."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.runtime.time.valve import NOBODY, InputEdge, Valve
 
 

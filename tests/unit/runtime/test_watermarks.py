@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from millstream.checkpoint.manifest import GeneratorState
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 from millstream.errors import InvalidArgument, UserFunctionError
 from millstream.runtime.base import clock
-from millstream.runtime.base.clock import MAX_TIME, NO_TIME
 from millstream.runtime.time.watermarks import WatermarkStage
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()

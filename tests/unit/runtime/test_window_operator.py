@@ -47,8 +47,9 @@ from millstream.api.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from millstream.api.windows import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeWindow, Window
+from millstream.api.windows import TimeWindow, Window
 from millstream.checkpoint.manifest import StoreState
+from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.errors import (
     InvalidArgument,
     MissingTimestamp,
@@ -63,7 +64,7 @@ from millstream.runtime.wire.keys import canonical, original_key
 from millstream.storage.storage import LocalStorage
 
 FIRE, CONTINUE = TriggerResult.FIRE, TriggerResult.CONTINUE
-MAX = MAX_TIMESTAMP
+MAX = MAX_TIME
 _names = itertools.count()
 
 
@@ -72,7 +73,7 @@ class FakeTimers:
 
     def __init__(self, keys):
         self.keys = keys
-        self.watermark = MIN_TIMESTAMP
+        self.watermark = NO_TIME
         self.clock = 0
         self.event, self.processing = {}, {}
 
@@ -105,7 +106,7 @@ class Bench:
 
     def __init__(self, folder, assigner, **given_settings):
         self.storage = LocalStorage(str(folder))
-        self.epoch, self.chain = 0, []
+        self.epoch, self.segments = 0, []
         self.settings = {
             "key": Key(),
             "assigner": assigner,
@@ -135,7 +136,7 @@ class Bench:
                 parallelism=1,
                 max_parallelism=128,
                 operators=["op"],
-                chain=list(self.chain),
+                segments=list(self.segments),
                 parents=[],
                 attempt="",
             )
@@ -162,10 +163,10 @@ class Bench:
         self.epoch += 1
         file = self.store.snapshot(self.epoch, f"a{next(_names)}")
         if file is not None:
-            self.chain.append(file)
+            self.segments.append(file)
         self.build()
 
-    def add(self, value, timestamp=MIN_TIMESTAMP, key="k"):
+    def add(self, value, timestamp=NO_TIME, key="k"):
         self.keys.key, self.keys.canon = key, canonical(key)
         self.operator.process(value, timestamp)
         self.keys.leave()
@@ -656,7 +657,7 @@ def test_timers_of_a_users_trigger(bench):
             if element == "drop":
                 ctx.delete_processing_time_timer(ctx.get_current_processing_time() + 5)
                 ctx.delete_event_time_timer(timestamp + 2)
-            assert ctx.get_current_watermark() == MIN_TIMESTAMP
+            assert ctx.get_current_watermark() == NO_TIME
             return CONTINUE
 
         def on_event_time(self, time, window, ctx):
@@ -818,7 +819,7 @@ def test_count_evictor(bench):
     b = bench(everything, trigger=CountTrigger.of(2), evictor=CountEvictor.of(3))
     fired = [one[0][0] for n in range(6) if (one := b.add(n))]
     assert fired == [[0, 1], [1, 2, 3], [3, 4, 5]]
-    assert b.operator._contents.raw(("k", 0)) == [(n, MIN_TIMESTAMP) for n in (3, 4, 5)]
+    assert b.operator._contents.raw(("k", 0)) == [(n, NO_TIME) for n in (3, 4, 5)]
 
 
 def test_evicting_afterwards(bench):
@@ -874,7 +875,7 @@ class Odd(Evictor):
 
     def evict_before(self, elements, size, window, ctx):
         assert size == len(elements)
-        assert ctx.get_current_watermark() == MIN_TIMESTAMP
+        assert ctx.get_current_watermark() == NO_TIME
         assert ctx.get_current_processing_time() == 0
         del elements[0]
         return self.answer

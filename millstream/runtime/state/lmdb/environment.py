@@ -29,7 +29,7 @@ from typing import Any
 
 from millstream.errors import ConfigurationError, StateError
 
-__all__ = ["Environment", "JobFolder", "current_environment", "new_environment", "publish"]
+__all__ = ["Environment", "LocalFolder", "current_environment", "new_environment", "publish"]
 
 # Address space only: the file has holes until it is written.
 _MAP_SIZES = (1 << 40, 64 << 30, 4 << 30)
@@ -43,7 +43,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _lock = threading.Lock()
 # By process, because an environment does not survive a fork. LMDB allows one handle for each environment.
 _open: weakref.WeakValueDictionary[tuple[int, str], Environment] = weakref.WeakValueDictionary()
-_jobs: weakref.WeakValueDictionary[tuple[int, str], JobFolder] = weakref.WeakValueDictionary()
+_jobs: weakref.WeakValueDictionary[tuple[int, str], LocalFolder] = weakref.WeakValueDictionary()
 
 
 class Environment:
@@ -75,7 +75,7 @@ def _open_lmdb(path: Path, create: bool) -> Any:
         import lmdb
     except ImportError:
         msg = "the state backend 'lmdb' needs the package lmdb, which is not installed"
-        raise ConfigurationError(msg, hint="pip install millstream[lmdb]") from None
+        raise ConfigurationError(msg, hint="pip install 'millstream[lmdb]'") from None
     for number, size in enumerate(_MAP_SIZES):
         try:
             return lmdb.open(
@@ -162,7 +162,7 @@ def publish(folder: Path, made: Environment) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-class JobFolder:
+class LocalFolder:
     """The folder of a job's stores on this machine, held as long as this process has one of them open."""
 
     def __init__(self, folder: Path, state_dir: str) -> None:
@@ -177,14 +177,14 @@ class JobFolder:
         weakref.finalize(self, _release, descriptor, folder, os.getpid())
 
     @staticmethod
-    def of(local_dir: str | None, job_id: str, state_dir: str) -> JobFolder:
+    def of(local_dir: str | None, job_id: str, state_dir: str) -> LocalFolder:
         """The same object for all stores of a job."""
         folder = Path(os.path.abspath(local_dir or _own_temporary_folder())) / job_id
         key = os.getpid(), str(folder)
         with _lock:
             known = _jobs.get(key)
             if known is None:
-                known = _jobs[key] = JobFolder(folder, state_dir)
+                known = _jobs[key] = LocalFolder(folder, state_dir)
             return known
 
     def store(self, name: str) -> Path:
@@ -206,8 +206,8 @@ def _own_temporary_folder() -> str:
     path = os.path.join(tempfile.gettempdir(), f"millstream-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    facts = os.lstat(path)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
         msg = f"{path} is not a folder that only this user can write to"
         raise ConfigurationError(msg, hint="remove it, or set millstream.state.dir")
     return path

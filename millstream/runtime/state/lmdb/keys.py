@@ -22,7 +22,7 @@ import struct
 from hashlib import sha256
 from typing import Any
 
-from millstream.runtime.wire.codec import plain
+from millstream.runtime.wire.codec import plain_pickle
 
 __all__ = [
     "CHUNK",
@@ -35,9 +35,9 @@ __all__ = [
     "keyed",
     "map_key",
     "name_of",
-    "record",
-    "schema_of",
+    "schema_number",
     "split",
+    "stored_value",
     "value_key",
 ]
 
@@ -64,7 +64,7 @@ def key_bytes(key: Any) -> bytes:
         return b"i" + key.to_bytes(key.bit_length() // 8 + 1, "big", signed=True)  # type: ignore[no-any-return]
     if kind is bytes:
         return b"b" + key  # type: ignore[no-any-return]
-    return b"p" + plain(key)
+    return b"p" + plain_pickle(key)
 
 
 def key_of(data: bytes) -> Any:
@@ -118,7 +118,7 @@ def split(key: bytes) -> tuple[bytes, bytes, bytes]:
     return key[: 4 + length], key[4 : 4 + length], key[4 + length :]
 
 
-def record(value: bytes, schema: int, full: Any = None) -> bytes:
+def stored_value(value: bytes, schema: int, full: Any = None) -> bytes:
     """A value with its schema, and the full key if that is given."""
     if full is None:
         return value + bytes((schema,))
@@ -126,7 +126,7 @@ def record(value: bytes, schema: int, full: Any = None) -> bytes:
     return value + behind + _BEHIND.pack(len(behind)) + bytes((schema | _LONG,))
 
 
-def schema_of(data: bytes) -> int:
+def schema_number(data: bytes) -> int:
     """The schema of a record."""
     return data[-1] & ~_LONG
 

@@ -21,7 +21,7 @@ from millstream.runtime.state.backend import Backend, Parts
 from millstream.runtime.state.codec import PICKLED, ValueCodec
 from millstream.runtime.state.lmdb.environment import (
     Environment,
-    JobFolder,
+    LocalFolder,
     current_environment,
     new_environment,
     publish,
@@ -152,7 +152,7 @@ class LmdbBackend(Backend):
         txn.put(_MARKER, name.encode())
         self.marker = name
 
-    def fold(self, tables: Iterable[Table], name: str, place: Mapping[str, int]) -> None:
+    def absorb(self, tables: Iterable[Table], name: str, place: Mapping[str, int]) -> None:
         mine = [table for table in tables if isinstance(table, LmdbTable)]
         count = sum(len(table.changes) for table in mine)
         with self._writing(count * _PAGE // 4) as txn:
@@ -162,7 +162,7 @@ class LmdbBackend(Backend):
                 for table in mine:
                     if table.changes:
                         self.source(table, table.info)
-                        table.fold()
+                        table.absorb()
                 self._set(name)
         for table in mine:
             table.remember()
@@ -196,7 +196,7 @@ class LmdbBackend(Backend):
         tables = self._catalog.tables
         entry = tables.get(table.name)
         if entry is None:
-            number = 1 + max((one.id for one in tables.values()), default=0)
+            number = 1 + max((table.id for table in tables.values()), default=0)
             entry = tables[table.name] = Entry(number)
         table.writer = TableWriter(self._write, entry.prefix, entry.schema(info), table.shape)
 
@@ -225,13 +225,13 @@ class LmdbBackend(Backend):
         entry = self._catalog.tables.get(name)
         return [] if entry is None else entry.infos
 
-    def found(self) -> Iterable[TableInfo]:
+    def present(self) -> Iterable[TableInfo]:
         return [entry.infos[-1] for entry in self._catalog.tables.values()]
 
     def parts(self, table: Table) -> Parts:
         assert isinstance(table, LmdbTable)
         infos = self.infos(table.name)
-        if table.found is None or len(infos) < 2:
+        if table.unclaimed is None or len(infos) < 2:
             return super().parts(table)
         return [(info, table.full_of(number)) for number, info in enumerate(infos)]
 
@@ -255,5 +255,5 @@ class LmdbStore(LmdbBackend):
 
     def __init__(self, local_dir: str | None, job_id: str, state_dir: str, owner: str) -> None:
         # Kept, because it holds the folder.
-        self._job_folder = JobFolder.of(local_dir, job_id, state_dir)
+        self._job_folder = LocalFolder.of(local_dir, job_id, state_dir)
         super().__init__(self._job_folder.store(store_folder(owner)))

@@ -126,19 +126,19 @@ class LmdbTable(Table):
         return default if value is MISSING else value
 
     def read_entry(self, key: Any, entry: Any, default: Any) -> Any:
-        both = key, entry
-        value = self._hot.get(both, _ABSENT)
+        place = key, entry
+        value = self._hot.get(place, _ABSENT)
         if value is _ABSENT:
-            value = self._cold.get(both, _ABSENT)
+            value = self._cold.get(place, _ABSENT)
             if value is _ABSENT:
                 data = self._get(layout.map_key(layout.keyed(self._prefix, key), entry))
                 value = MISSING if data is None else self._decode(data)
-                self._keep(both, value, 0 if data is None else len(data))
+                self._keep(place, value, 0 if data is None else len(data))
         return default if value is MISSING else value
 
     def read_entries(self, key: Any) -> Iterator[tuple[Any, Any]]:
-        for found, data in self._scan(layout.keyed(self._prefix, key)):
-            yield layout.name_of(found, data), self._decode(data)
+        for place, data in self._scan(layout.keyed(self._prefix, key)):
+            yield layout.name_of(place, data), self._decode(data)
 
     def _keep(self, key: Any, value: Any, size: int) -> None:
         self._weight += size + _CACHE_ENTRY
@@ -148,21 +148,21 @@ class LmdbTable(Table):
             self._hot[key] = value
 
     def _decode(self, data: bytes) -> Any:
-        decode = self._decoder_of(layout.schema_of(data))
+        decode = self._decoder_of(layout.schema_number(data))
         return _loads(data) if decode is None else decode(_loads(data))
 
     def _decode_list(self, data: bytes) -> list[Any]:
-        decode = self._decoder_of(layout.schema_of(data))
+        decode = self._decoder_of(layout.schema_number(data))
         items: list[Any] = _loads(data)
-        return items if decode is None else [decode(one) for one in items]
+        return items if decode is None else [decode(item) for item in items]
 
     def _decoder_of(self, schema: int) -> Convert | None:
         try:
             return self._decoders[schema]
         except KeyError:
             assert self._entry is not None
-            found = self._entry.infos[schema]
-            made = None if self.found is not None else self.decoder(found)
+            info = self._entry.infos[schema]
+            made = None if self.unclaimed is not None else self.decoder(info)
             self._decoders[schema] = made
             return made
 
@@ -180,15 +180,15 @@ class LmdbTable(Table):
     # -- all of it --------------------------------------------------------------------------------------
 
     def _base_keys(self, start: bytes = b"") -> Iterator[tuple[bytes, Any]]:
-        """Every key with where it is; behind a place if that is given."""
+        """Every key of the version before with its place; only those behind `start` if that is given."""
         if self._entry is None:
             return
         prefix, single = self._prefix, self.shape == "value"
         cursor = self._txn.cursor()
         going = cursor.set_range(start or prefix)
         while going and cursor.key().startswith(prefix):
-            found = cursor.key()
-            place, body = (found, found[2:]) if single else layout.split(found)[:2]
+            raw = cursor.key()
+            place, body = (raw, raw[2:]) if single else layout.split(raw)[:2]
             if layout.is_digest(body):
                 yield place, layout.full_key(cursor.value())[0]
             else:
@@ -229,12 +229,12 @@ class LmdbTable(Table):
     def _plain(self, data: bytes) -> Any:
         """A value or list chunk as it goes into a file."""
         assert self._entry is not None
-        if self.found is not None or self._entry.infos[layout.schema_of(data)] == self.info:
+        if self.unclaimed is not None or self._entry.infos[layout.schema_number(data)] == self.info:
             return _loads(data)
         encode = self.encode
         if self.shape == "list":
             items = self._decode_list(data)
-            return items if encode is None else [encode(one) for one in items]
+            return items if encode is None else [encode(item) for item in items]
         value = self._decode(data)
         return value if encode is None else encode(value)
 
@@ -244,17 +244,17 @@ class LmdbTable(Table):
             change = changes.get(key)
             if change is DELETED or (change is not None and (single or change.replace)):
                 continue
-            found = [(place, self._get(place))] if single else list(self._scan(place))
-            data = [one for _, one in found if one is not None]
-            if schema is not None and layout.schema_of(data[0]) != schema:
+            chunks = [(place, self._get(place))] if single else list(self._scan(place))
+            data = [chunk for _, chunk in chunks if chunk is not None]
+            if schema is not None and layout.schema_number(data[0]) != schema:
                 continue
             size = sum(map(len, data))
             if single:
                 yield key, self._plain(data[0]), size
             else:
-                items = [one for chunk in data for one in self._plain(chunk)]
+                items = [item for chunk in data for item in self._plain(chunk)]
                 if change is not None:
-                    items += [encode(one) for one in change.items] if encode else change.items
+                    items += [encode(item) for item in change.items] if encode else change.items
                 yield key, items, size
         for key, change in changes.items():
             if change is DELETED:
@@ -262,7 +262,7 @@ class LmdbTable(Table):
             if single:
                 yield key, encode(change) if encode else change, _CACHE_ENTRY
             elif change.items and (change.replace or not self._holds(key)):
-                yield key, [encode(one) for one in change.items] if encode else change.items, 0
+                yield key, [encode(item) for item in change.items] if encode else change.items, 0
 
     def _all_entries(self, schema: int | None) -> Iterator[tuple[Any, Any, int]]:
         changes, encode = self.changes, self.encode
@@ -275,8 +275,8 @@ class LmdbTable(Table):
             while some := list(islice(rows, _TOGETHER)):
                 put = [
                     (name, self._plain(data))
-                    for name, data in ((layout.name_of(found, data), data) for found, data in some)
-                    if name not in changed and schema in (None, layout.schema_of(data))
+                    for name, data in ((layout.name_of(place, data), data) for place, data in some)
+                    if name not in changed and schema in (None, layout.schema_number(data))
                 ]
                 if put:
                     yield key, put, sum(len(data) for _, data in some)
@@ -292,7 +292,7 @@ class LmdbTable(Table):
         self.changes.clear()
         self.forget()
 
-    def fold(self) -> None:
+    def absorb(self) -> None:
         # Just what another process will read from the file.
         for kind, entries in self.delta():
             self.apply(kind, entries, None)

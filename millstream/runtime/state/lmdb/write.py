@@ -43,7 +43,7 @@ class Entry(msgspec.Struct):
 
     @property
     def prefix(self) -> bytes:
-        """What all of its keys begin with."""
+        """What all keys of the table begin with."""
         return self.id.to_bytes(2, "big")
 
     def schema(self, info: TableInfo) -> int:
@@ -100,7 +100,7 @@ class TableWriter:
         for key, value in entries:
             place = layout.value_key(prefix, key)
             full = (key,) if layout.is_digest(place[2:]) else None
-            rows.append((place, layout.record(_pickled(value), schema, full)))
+            rows.append((place, layout.stored_value(_pickled(value), schema, full)))
         # In order, neighbours are put into a page that is at hand.
         rows.sort()
         self._txn.cursor().putmulti(rows)
@@ -111,12 +111,13 @@ class TableWriter:
         for name, entry in put:
             place = layout.map_key(start, name)
             full = (key, name) if digest or layout.is_digest(place[len(start) :]) else None
-            self._txn.put(place, layout.record(_pickled(entry), self._schema, full))
+            self._txn.put(place, layout.stored_value(_pickled(entry), self._schema, full))
 
     def _put_chunk(self, start: bytes, number: int, key: Any, items: list[Any]) -> None:
         full = (key,) if layout.is_digest(start[4:]) else None
         self._txn.put(
-            layout.chunk_key(start, number), layout.record(_pickled(items), self._schema, full)
+            layout.chunk_key(start, number),
+            layout.stored_value(_pickled(items), self._schema, full),
         )
 
     def _append(self, key: Any, items: list[Any]) -> None:
@@ -124,13 +125,13 @@ class TableWriter:
         cursor = self._txn.cursor()
         number = 0
         if cursor.set_range(layout.chunk_key(start, _MAX_CHUNK)):
-            found = cursor.prev()
+            going = cursor.prev()
         else:
-            found = cursor.last()
-        if found and cursor.key().startswith(start):
+            going = cursor.last()
+        if going and cursor.key().startswith(start):
             (number,) = layout.CHUNK.unpack(cursor.key()[len(start) :])
             data = cursor.value()
-            if len(data) < _CHUNK_BYTES and layout.schema_of(data) == self._schema:
+            if len(data) < _CHUNK_BYTES and layout.schema_number(data) == self._schema:
                 items = pickle.loads(data) + items
             else:
                 number += 1
