@@ -21,7 +21,7 @@ with_java = java_home=$$(scripts/find_java.sh) && \
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## make .venv from the lock, find (or as root install) Java
@@ -44,20 +44,49 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## the word counter that survives a kill at any moment
 	@$(with_java) $(BIN)/python examples/fault_tolerant_word_count.py
 
+.PHONY: demo-kafka
+demo-kafka: $(STAMP) ## from Kafka to Kafka, killed at random, read back with a plain consumer (Maven fetches the broker)
+	@$(with_java) $(BIN)/python examples/fault_tolerant_kafka.py
+
 .PHONY: test
-test: ## all tests: first those without Spark, then those with
-	@$(MAKE) --no-print-directory test-unit
+test: ## all tests but the nightly ones: first those without Spark, then those with (COVERAGE=1: held against the floor)
+	@$(MAKE) --no-print-directory $(if $(COVERAGE),coverage,test-unit)
 	@$(MAKE) --no-print-directory test-spark
 
-.PHONY: test-unit
-test-unit: $(STAMP) ## tests and docstring examples that need no Spark
-	$(BIN)/python -m pytest -m "not spark" --doctest-modules --ignore=millstream/spark \
+# Doctests are of the modules that need no Spark to be imported.
+run_unit = -m pytest -m "not spark and not nightly" --doctest-modules --ignore=millstream/spark \
 	    millstream $(UNIT_TESTS) $(PYTEST_ARGS)
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## tests and docstring examples that need no Spark, in a process for each core
+	$(BIN)/python $(run_unit) -n auto --dist loadfile
+
+.PHONY: coverage
+coverage: $(STAMP) ## the same tests, with what they run of the project held against the floor in .coverage-floor
+	$(BIN)/python -m coverage run $(run_unit)
+	$(BIN)/python scripts/coverage_floor.py
+
+.PHONY: coverage-raise
+coverage-raise: $(STAMP) ## raise the floor to what the last make coverage measured
+	$(BIN)/python scripts/coverage_floor.py --raise
 
 .PHONY: test-spark
 test-spark: $(STAMP) ## tests on a local Spark
-	$(if $(SPARK_TESTS),$(with_java) $(BIN)/python -m pytest $(SPARK_TESTS) $(PYTEST_ARGS),\
+	$(if $(SPARK_TESTS),$(with_java) $(BIN)/python -m pytest -m "not nightly" $(SPARK_TESTS) $(PYTEST_ARGS),\
 	    @echo "no tests/integration folder: nothing to run on Spark")
+
+.PHONY: test-pythons
+test-pythons: $(STAMP) ## tests without Spark on every Python that pyproject.toml names and this machine has
+	$(BIN)/python scripts/test_pythons.py $(PYTHONS_ARGS) -- $(PYTEST_ARGS)
+
+.PHONY: nightly
+nightly: $(STAMP) ## what takes too long for every change: the nightly tests, other Pythons, more random programs, chaos
+	@$(with_java) $(BIN)/python -m pytest -m nightly $(UNIT_TESTS) $(SPARK_TESTS) $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory test-pythons
+	@$(MAKE) --no-print-directory properties N=$(or $(N),500)
+	@$(MAKE) --no-print-directory chaos N=20
+	@$(MAKE) --no-print-directory chaos N=20 JOB=time
+	@$(MAKE) --no-print-directory chaos N=20 JOB=kafka CHAOS_ARGS="--broker-restarts 4"
 
 .PHONY: properties
 properties: $(STAMP) ## thousands of random programs against the reference interpreters (N=2000)
@@ -68,7 +97,7 @@ mutants: $(STAMP) ## small changes of the code that decides, and how many of the
 	$(BIN)/python scripts/mutants.py --each $(or $(N),20) $(MUTANTS_ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=... JOB=state|time)
+chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=... JOB=state|time|kafka|compact|delta|iceberg|postgres|s3)
 	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) \
 	    --job $(or $(JOB),state) $(CHAOS_ARGS)
 
@@ -79,6 +108,10 @@ lint: $(STAMP) ## style, types, architecture, module sizes
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_sizes.py
+
+.PHONY: hooks
+hooks: $(STAMP) ## have git run the commands of make lint before a commit, those of types before a push
+	$(BIN)/pre-commit install
 
 .PHONY: format
 format: $(STAMP) ## let ruff rewrite what it can
@@ -105,8 +138,12 @@ lock: ## rewrite requirements.lock from pyproject.toml (LOCK_ARGS=--upgrade for 
 build: $(STAMP) ## wheel and source archive into dist/
 	$(BIN)/python -m build --no-isolation
 
+.PHONY: check-wheel
+check-wheel: $(STAMP) ## the wheel alone, in an empty environment: it installs and runs an example on Spark
+	@$(with_java) scripts/check_wheel.sh $(BIN)/python
+
 .PHONY: clean
 clean: ## remove the environment, caches and what runs leave behind
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venvs .coverage dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from millstream import errors
+from millstream.runtime.task.task import CHUNK
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "millstream"
@@ -158,6 +159,16 @@ def test_the_columns_of_the_tree_of_errors_are_columns() -> None:
     assert len({one.start() for one in codes if one}) == 1
 
 
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["docs/semantics.md", "docs/time.md", "docs/options.md"])
+def test_after_how_many_records_generators_are_asked_is_said_as_it_is(page: str) -> None:
+    assert f"after at most {CHUNK} records" in (ROOT / page).read_text().replace(
+        "after every run of", "after"
+    )
+
+
 # -- docstrings ------------------------------------------------------------------------------------
 
 
@@ -170,13 +181,45 @@ def docstrings(path: Path) -> list[str]:
     ]
 
 
+LEANING = re.compile(
+    r"(That|Those|These|They|It|Its|Now(?=,)|This is|The same(?=[,;.]| for | with ))\b"
+)
+
+
+def stands_alone(docstring: str) -> bool:
+    """Not so if the first paragraph begins by pointing elsewhere, if it has less than three words and names nothing in
+    backticks, or if it is about something "with such" properties."""
+    first = docstring.split("\n\n")[0]
+    says_little = len(first.split()) < 3 and "`" not in first
+    return not (
+        LEANING.match(first) or says_little or re.search(r"\b(of|with|has|have) such\b", first)
+    )
+
+
+@pytest.mark.parametrize(
+    ("docstring", "alone"),
+    [
+        ("That number.", False),
+        ("One more.", False),
+        ("Text.\n\n>>> an_example()", False),
+        ("Now, so that a restore can tell.", False),
+        ("This is the code.", False),
+        ("A function with such parameters.", False),
+        ("A `ProcessFunction`.", True),
+        ("One byte: there is only one such window.", True),
+        ("Count a bad record; the letter about it.", True),
+    ],
+)
+def test_what_does_not_stand_alone_is_seen(docstring: str, alone: bool) -> None:
+    assert stands_alone(docstring) is alone
+
+
 def test_docstrings_stand_alone() -> None:
     """Who reads one, in a tooltip or by `help`, does not see the one above it: "That number." says nothing."""
-    leaning = re.compile(r"(That|Those|These|They|It|Its|The same(?=[,;.]| for | with ))\b")
     found = [
         f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for text in docstrings(path)
-        if leaning.match(text)
+        if not stands_alone(text)
     ]
     assert found == []
