@@ -19,7 +19,7 @@ from millstream.common import WatermarkStrategy
 from millstream.common.configuration import Configuration
 from millstream.datastream import SinkFunction, StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
-from millstream.runtime.state.store import StateStore, extend_chain
+from millstream.runtime.state.store import StateStore, extend_segments
 from millstream.storage.open import open_storage
 
 KEYS = 1_000_000
@@ -86,13 +86,13 @@ def store_in(folder: str) -> StateStore:
     return StateStore(open_storage(folder), "op/0", operators=["op"])
 
 
-def version(chain: list[Any], attempt: str) -> StoreState:
+def version(segments: list[Any], attempt: str) -> StoreState:
     return StoreState(
         subtask=0,
         parallelism=1,
         max_parallelism=128,
         operators=["op"],
-        chain=chain,
+        segments=segments,
         attempt=attempt,
     )
 
@@ -105,24 +105,25 @@ def incremental() -> None:
         table = store.table("op/count")
         store.open(None)
         table.changes.update((key, ("key", key)) for key in range(KEYS))
-        chain = extend_chain([], store.snapshot(0, "a0"))
+        segments = extend_segments([], store.snapshot(0, "a0"))
         for epoch, share in enumerate((0.001, 0.01, 0.1, 1.0), 1):
             times = []
+            size, changed = 0, int(KEYS * share)
             for again in range(5):
                 number = epoch * 10 + again
-                store.open(version(chain, store.attempt))
-                changed = int(KEYS * share)
+                store.open(version(segments, store.attempt))
                 table.changes.update(
                     (key * (KEYS // changed), ("key", number)) for key in range(changed)
                 )
                 started = time.perf_counter()
                 file = store.snapshot(number, f"a{number}")
                 times.append(time.perf_counter() - started)
-                chain = extend_chain(chain, file)
+                assert file is not None
+                size = file.size
+                segments = extend_segments(segments, file)
             took = statistics.median(times)
-            assert file is not None
             print(
-                f"| {changed:,} ({share:.1%}) | {took * 1000:.1f} ms | {file.size:,} | {took / changed * 1e6:.2f} us |"
+                f"| {changed:,} ({share:.1%}) | {took * 1000:.1f} ms | {size:,} | {took / changed * 1e6:.2f} us |"
             )
 
 

@@ -1,7 +1,7 @@
-"""Two versions of Millstream side by side: has a change made the keyed count or the windows slower?
+"""Two versions of Millstream side by side: has a change made counts or windows slower?
 
 Usage: git worktree add ../before REVISION
-       python benchmarks/compare.py --before ../before [--rounds 5] [--cases keyed,tumbling,session]
+       python benchmarks/compare.py --before ../before [--rounds 5] [--cases keyed,batch,tumbling,session]
        python benchmarks/compare.py --before ../before --instructions
 
 Every round runs every case in both trees, one right after the other, every other round in reverse; the ratio is taken
@@ -32,6 +32,14 @@ import workload
 
 CASES = {
     "keyed": Peer("keyed", "keyed count", "millstream_keyed_count.py", 15_000_000, 200_000),
+    "batch": Peer(
+        "batch",
+        "batch count",
+        "millstream_keyed_count.py",
+        15_000_000,
+        200_000,
+        args=("--batch",),
+    ),
     **{
         case: Peer(
             case, f"{case} windows", "millstream_windows.py", events, 300_000, args=("--case", case)
@@ -48,8 +56,8 @@ FEW, MANY = 20_000, 60_000  # records of the two runs of which instructions are 
 
 def expected(name: str, records: int) -> str:
     """The right hash of a case."""
-    if name == "keyed":
-        return workload.expected_digest(records)
+    if name in ("keyed", "batch"):
+        return workload.expected_digest(records, batch=name == "batch")
     return window_workload.expected_digest(name, records)
 
 

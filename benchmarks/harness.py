@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import signal
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / "peers"
 ENVS = HERE / ".envs"
+PROC = Path("/proc")
 
 
 class BenchmarkError(Exception):
@@ -83,6 +85,20 @@ def environment(name: str) -> Path:
     return python
 
 
+def jars(name: str) -> Path:
+    """The folder of the jars that ``pom-<name>.xml`` names, fetched by Maven when that changed."""
+    pom = PEERS / f"pom-{name}.xml"
+    folder = ENVS / f"{name}-jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    if not folder.exists():
+        say(f"fetching the jars of {name} ...")
+        with tempfile.TemporaryDirectory() as made:
+            copy = ["dependency:copy-dependencies", f"-DoutputDirectory={made}/libs"]
+            command = ["mvn", "-q", "-B", "-f", str(pom), *copy]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            shutil.copytree(f"{made}/libs", folder)
+    return folder
+
+
 # ---------------------------------------------------------------- running
 
 
@@ -136,14 +152,18 @@ def run_peer(peer: Peer, records: int, *extra: str) -> dict[str, Any]:
 
 
 def alternate(
-    peers: Sequence[Peer], repetitions: int, quick: bool, expected: Callable[[Any], str]
+    peers: Sequence[Peer],
+    repetitions: int,
+    quick: bool,
+    expected: Callable[[Any], str],
+    run: Callable[[Peer, int], dict[str, Any]] = run_peer,
 ) -> list[Runs]:
     """Run all peers in turn, ``repetitions`` times; ``expected`` gives a result's right hash."""
     runs = [Runs(peer) for peer in peers]
     for repetition in range(1, repetitions + 1):
         # Every other round goes backwards, so that nobody always follows the same neighbour.
         for item in runs if repetition % 2 else reversed(runs):
-            result = run_peer(item.peer, item.peer.size(quick))
+            result = run(item.peer, item.peer.size(quick))
             if result["hash"] != expected(result):
                 raise BenchmarkError(f"{item.peer.name}: wrong output: {result}")
             item.rates.append(result["records"] / max(result["seconds"], 1e-9))
@@ -154,6 +174,24 @@ def alternate(
             rate = f"{item.rates[-1]:,.0f}/s"
             say(f"round {repetition}: {item.peer.name} {rate}, output right{done}")
     return runs
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below (and with) ``root``."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                # The name in parentheses may hold spaces; the parent is the second field after it.
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], [root]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], [])
+    return found
 
 
 # ---------------------------------------------------------------- printing

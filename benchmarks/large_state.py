@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/large_state.py [--gb 0.5] [--limit-mb 300] [--folder DIR] [--micro-only]
 
-A process of its own writes the state in epochs, reads it at random, folds the chain of files, and opens everything
+A process of its own writes the state in epochs, reads it at random, compacts the state files, and opens everything
 again from the files alone. `RLIMIT_DATA` is set above what the interpreter has taken with all modules loaded: memory
 that the process takes for itself ends there. The map of LMDB's file is not part of it; the system takes its pages back
 when it needs them. Then both backends do the same small work, side by side.
@@ -27,7 +27,7 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.runtime.state.hash_tables import make_hash_table
 from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
 from millstream.runtime.state.lmdb.store import LmdbStore
-from millstream.runtime.state.store import StateStore, extend_chain, fold_chain
+from millstream.runtime.state.store import StateStore, compact, extend_segments
 from millstream.storage.storage import LocalStorage
 
 VALUE = 1024
@@ -59,10 +59,10 @@ def make_store(backend: str, folder: Path, local: str) -> StateStore:
     return StateStore(storage, OWNER, operators=["op"], make_table=make_table)
 
 
-def version(chain: list[StateFile]) -> StoreState:
-    """The version that a chain stands for."""
+def version(segments: list[StateFile]) -> StoreState:
+    """The version that segments stand for."""
     return StoreState(
-        subtask=0, parallelism=1, max_parallelism=128, operators=["op"], chain=list(chain)
+        subtask=0, parallelism=1, max_parallelism=128, operators=["op"], segments=list(segments)
     )
 
 
@@ -85,7 +85,7 @@ def large(gigabytes: float, limit_mb: int, folder: Path) -> None:
     peak = Peak()
     store = make_store("lmdb", folder, "local")
     table = store.table("op/state")
-    chain: list[StateFile] = []
+    segments: list[StateFile] = []
     attempt = 0
 
     def report(what: str, seconds: float, count: int) -> None:
@@ -97,18 +97,18 @@ def large(gigabytes: float, limit_mb: int, folder: Path) -> None:
         )
 
     def epoch(writes: dict[int, bytes]) -> None:
-        nonlocal chain, attempt
-        store.open(version(chain))
+        nonlocal segments, attempt
+        store.open(version(segments))
         peak.look()
         table.changes.update(writes)
-        chain = extend_chain(chain, store.snapshot(attempt, f"a{attempt}"))
+        segments = extend_segments(segments, store.snapshot(attempt, f"a{attempt}"))
         attempt += 1
         peak.look()
 
     begin = time.perf_counter()
     for start in range(0, keys, EPOCH_KEYS):
         epoch({key: value_of(key, 0) for key in range(start, min(keys, start + EPOCH_KEYS))})
-    store.open(version(chain))
+    store.open(version(segments))
     report(f"write {keys:,} keys of {VALUE} bytes", time.perf_counter() - begin, keys)
 
     rng = random.Random(1)
@@ -124,7 +124,7 @@ def large(gigabytes: float, limit_mb: int, folder: Path) -> None:
         some = [rng.randrange(keys) for _ in range(EPOCH_KEYS)]
         changed.update(some)
         epoch({key: value_of(key, 1) for key in some})
-    store.open(version(chain))
+    store.open(version(segments))
     report(
         f"3 epochs of {EPOCH_KEYS:,} changes at random", time.perf_counter() - begin, len(changed)
     )
@@ -132,10 +132,10 @@ def large(gigabytes: float, limit_mb: int, folder: Path) -> None:
 
     begin = time.perf_counter()
     storage = LocalStorage(str(folder / "files"), durable=False)
-    folded = fold_chain(storage, OWNER, chain, "folded")
-    report(f"fold {len(chain)} files into one", time.perf_counter() - begin, keys)
+    compacted = compact(storage, OWNER, segments, "compacted")
+    report(f"compact {len(segments)} files into one", time.perf_counter() - begin, keys)
 
-    for what, files in (("the chain", chain), ("the folded file", [folded])):
+    for what, files in (("the segments", segments), ("the compacted file", [compacted])):
         begin = time.perf_counter()
         other = make_store("lmdb", folder, f"local-{len(files)}")
         other.open(version(files))
@@ -169,7 +169,7 @@ def _micro(backend: str, folder: Path) -> list[tuple[str, str]]:
     names = [f"key-{n}" for n in range(MICRO_KEYS)]
     random.Random(2).shuffle(names)
     hot = names[:5_000] * (MICRO_KEYS // 5_000)
-    chain: list[StateFile] = []
+    segments: list[StateFile] = []
     found: list[tuple[str, str]] = []
 
     def timed(what: str, work: Callable[[], None], count: int | None = MICRO_KEYS) -> None:
@@ -195,19 +195,19 @@ def _micro(backend: str, folder: Path) -> list[tuple[str, str]]:
             state.update((state.value() or 0) + 1)
 
     def snapshot() -> None:
-        nonlocal chain
-        chain = extend_chain(chain, store.snapshot(len(chain), f"m{len(chain)}"))
+        nonlocal segments
+        segments = extend_segments(segments, store.snapshot(len(segments), f"m{len(segments)}"))
 
     timed("update, a new key", update)
     timed("snapshot, 100,000 changes", snapshot, None)
-    timed("open, own 100,000 changes", lambda: store.open(version(chain)), None)
+    timed("open, own 100,000 changes", lambda: store.open(version(segments)), None)
     timed("value(), 100,000 keys, first time", lambda: read(names))
     timed("value(), 5,000 keys again and again", lambda: read(hot))
     timed("value() and update(), each key", lambda: count(names))
     timed("snapshot, 100,000 changed again", snapshot, None)
-    timed("open, own 100,000 changed again", lambda: store.open(version(chain)), None)
+    timed("open, own 100,000 changed again", lambda: store.open(version(segments)), None)
     other = make_store(backend, folder, "local-2")
-    timed("open from the files", lambda: other.open(version(chain)), None)
+    timed("open from the files", lambda: other.open(version(segments)), None)
     return found
 
 

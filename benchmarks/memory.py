@@ -10,14 +10,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import harness
 
 sys.path.insert(0, str(harness.PEERS))
 from workload import expected_digest
 
-PROC = Path("/proc")
 INTERVAL = 0.5
 
 
@@ -34,35 +32,17 @@ class Worker:
         return max((size for at, size in self.samples if start <= at <= end), default=0.0)
 
 
-def descendants(root: int) -> list[int]:
-    """Every living process below (and with) ``root``."""
-    children: dict[int, list[int]] = {}
-    for entry in PROC.iterdir():
-        if entry.name.isdigit():
-            try:
-                # The name in parentheses may hold spaces; the parent is the second field after it.
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    found, waiting = [], [root]
-    while waiting:
-        found.append(waiting.pop())
-        waiting += children.get(found[-1], [])
-    return found
-
-
 def sizes(pid: int) -> tuple[float, float]:
     """Resident memory now and at its highest, in MiB."""
     fields = dict(
-        line.split(":", 1) for line in (PROC / str(pid) / "status").read_text().splitlines()
+        line.split(":", 1) for line in (harness.PROC / str(pid) / "status").read_text().splitlines()
     )
     now, peak = (int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmHWM"))
     return now / 1024, peak / 1024
 
 
 def role(pid: int, root: int) -> str:
-    command = (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    command = (harness.PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     if pid == root:
         return "driver"
     if "python" not in command.split(" ", 1)[0]:
@@ -74,7 +54,7 @@ def watch(process: subprocess.Popen[bytes]) -> list[Worker]:
     """Sample all processes of the job until it ends."""
     workers: dict[int, Worker] = {}
     while process.poll() is None:
-        for pid in descendants(process.pid):
+        for pid in harness.descendants(process.pid):
             try:
                 worker = workers.setdefault(pid, Worker(pid, role(pid, process.pid)))
                 now, peak = sizes(pid)

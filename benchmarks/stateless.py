@@ -71,7 +71,8 @@ def main() -> None:
         sys.exit(str(error))
     header = ["operation", "Millstream, records/s", "mapInArrow loop", "the same, sink fused in"]
     header += ["Millstream / loop", "Millstream / fused"]
-    rows = [row(name, *runs[3 * i : 3 * i + 3], opts.quick) for i, name in enumerate(OPERATIONS)]
+    threes = zip(runs[0::3], runs[1::3], runs[2::3], strict=True)
+    rows = [row(name, *three, opts.quick) for name, three in zip(OPERATIONS, threes, strict=True)]
     print(f"Stateless, 100-byte strings, parallelism 2: median (min - max). {facts}")
     print(f"Generator alone, one core: {generator_rate(RECORDS // 10):,.0f} records/s\n")
     print(harness.table(header, rows, opts.markdown))

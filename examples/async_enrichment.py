@@ -32,10 +32,10 @@ class FromPostgres(AsyncFunction):
     def __init__(self, dsn, connections=4):
         self.dsn, self.connections = dsn, connections
 
-    async def open(self, ctx):
+    async def open(self, ctx):  # type: ignore[override]
         import psycopg
 
-        self.free = asyncio.Queue()
+        self.free: asyncio.Queue[psycopg.AsyncConnection] = asyncio.Queue()
         for _ in range(self.connections):
             self.free.put_nowait(await psycopg.AsyncConnection.connect(self.dsn, autocommit=True))
 
@@ -48,7 +48,7 @@ class FromPostgres(AsyncFunction):
             self.free.put_nowait(connection)
         return [described(order, found)]
 
-    async def close(self):
+    async def close(self):  # type: ignore[override]
         while not self.free.empty():
             await self.free.get_nowait().close()
 
@@ -81,6 +81,7 @@ def fill(db, place):
 
 
 def main(dsn, folder):
+    lookup: AsyncFunction
     if dsn is not None:
         import psycopg
 

@@ -45,7 +45,7 @@ def points_per_minute(label, index):
     )
     minutes = events.assign_timestamps_and_watermarks(times).key_by(0)
     windows = minutes.window(TumblingEventTimeWindows.of("1 min"))
-    return windows.reduce(lambda a, b: (a[0], a[1] + b[1]), Labelled(label))
+    return windows.reduce(lambda a, b: (a[0], a[1] + b[1], *b[2:]), Labelled(label))
 
 
 env = StreamExecutionEnvironment.get_execution_environment()

@@ -45,7 +45,8 @@ def main() -> int:
         .sum(1)
     )
 
-    console, latest, updates, shown = Console(), Counter(), 0, time.monotonic()
+    latest: Counter[str] = Counter()
+    console, updates, shown = Console(), 0, time.monotonic()
     console.print("counting hashtags on Spark; the first results take a few seconds")
     with counts.execute_and_collect("hashtag count") as results:
         for tag, count in results:

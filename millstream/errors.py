@@ -364,8 +364,8 @@ def encode(error: MillstreamError) -> str:
 
 def decode(text: str) -> MillstreamError | None:
     """The first error that `encode` put into `text`, or None."""
-    found = _MARK.search(text)
-    if found is None:
+    match = _MARK.search(text)
+    if match is None:
         return None
-    code, what, hint, evidence = json.loads(zlib.decompress(base64.b64decode(found.group(1))))
+    code, what, hint, evidence = json.loads(zlib.decompress(base64.b64decode(match.group(1))))
     return _rebuild(code, what, hint, evidence)

@@ -69,7 +69,7 @@ class _AbsentLoader(Loader):
         pass
 
 
-class _Finder(MetaPathFinder):
+class _NamesFinder(MetaPathFinder):
     """Finds the modules below `millstream`, and nothing else."""
 
     def find_spec(
@@ -92,5 +92,5 @@ class _Finder(MetaPathFinder):
 
 def install() -> None:
     """Answer for PyFlink's names from now on; `import millstream` does it."""
-    if not any(type(finder) is _Finder for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not any(type(finder) is _NamesFinder for finder in sys.meta_path):
+        sys.meta_path.insert(0, _NamesFinder())

@@ -62,7 +62,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets('set_string("s3.secret-key", "abc")')
     'set_string("s3.secret-key", "***")'
     """
-    for secret, pattern in sorted(_remembered.items(), key=lambda one: -len(one[0])):
+    for secret, pattern in sorted(_remembered.items(), key=lambda entry: -len(entry[0])):
         if secret in text:
             text = pattern.sub(_HIDDEN, text)
     text = _USER_INFO.sub(_HIDDEN, text)
@@ -70,14 +70,14 @@ def without_secrets(text: str) -> str:
     return _BEARER.sub(rf"\1 {_HIDDEN}", text)
 
 
-def _hide(found: re.Match[str]) -> str:
-    value = found["value"]
+def _hide(match: re.Match[str]) -> str:
+    value = match["value"]
     if value.strip("\"'") == "...":
         # An example in a hint.
-        return found.group()
+        return match.group()
     quote = next((mark for mark in value[:3] if mark in "\"'"), "")
     closed = quote if value.endswith(quote) else ""
-    return f"{found['name']}{found['sign']}{quote}{_HIDDEN}{closed}"
+    return f"{match['name']}{match['sign']}{quote}{_HIDDEN}{closed}"
 
 
 def plain(text: str) -> str:
@@ -89,8 +89,8 @@ def plain(text: str) -> str:
     return _CONTROL.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 

@@ -49,6 +49,7 @@ NAMES = {
     "watermark": "millstream.api.source:_mark",
     "timestamped_value": "millstream.api.evictor:_element",
     "dead_letter": "millstream.api.error_policy:_letter",
+    "kafka_record": "millstream.connectors.kafka.record:_record",
 }
 """The words, and where that which makes the value stands today, as "module:name"."""
 
@@ -163,10 +164,10 @@ def pinned(thing: T) -> T:
     >>> _Part.__module__ + ":" + _Part.__qualname__ == _ROOT + "runtime.keys:_Part"
     True
     """
-    one: Any = thing
-    module, _, name = _listed(_BEFORE, one).partition(":")
-    one.__module__, one.__qualname__ = _ROOT + module, name
-    _pinned.add(one.__module__)
+    pinned_thing: Any = thing
+    module, _, name = _listed(_BEFORE, pinned_thing).partition(":")
+    pinned_thing.__module__, pinned_thing.__qualname__ = _ROOT + module, name
+    _pinned.add(pinned_thing.__module__)
     return thing
 
 
@@ -211,8 +212,8 @@ def __getattr__(name: str) -> Any:
     """What a word stands for; it is looked for once."""
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = _at(NAMES[name])
-    return found
+    maker = globals()[name] = _at(NAMES[name])
+    return maker
 
 
 def former(module: str, name: str) -> Any:
@@ -229,7 +230,7 @@ def former(module: str, name: str) -> Any:
 def is_former(module: str) -> bool:
     """Whether there was a module, or a package, of this name."""
     own = module.removeprefix(_ROOT)
-    return any(one == own or one.startswith((f"{own}:", f"{own}.")) for one in FORMER)
+    return any(place == own or place.startswith((f"{own}:", f"{own}.")) for place in FORMER)
 
 
 def _at(place: str) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from millstream.api.functions import RuntimeContext, SinkFunction
@@ -86,3 +88,18 @@ def keeping() -> Iterator[Kept]:
         yield kept
     finally:
         kept.forget()
+
+
+def program_of(page: str, instead: Mapping[str, str]) -> str:
+    """The program that a page of docs/connectors shows, to be run in-process: the first block without a language that
+    begins with an import.
+    `instead` says what stands in place of what only a user has: an address, a folder."""
+    text = (Path(__file__).parents[1] / "docs" / "connectors" / page).read_text()
+    found = re.search(r"^```\n(from [\s\S]*?)^```$", text, re.MULTILINE)
+    assert found is not None, f"{page} has no program"
+    program = found[1]
+    target = {"from_dict({": 'from_dict({"execution.target": "in-process", '}
+    for before, after in {**target, **instead}.items():
+        assert before in program, f"the program of {page} has no {before}"
+        program = program.replace(before, after)
+    return program

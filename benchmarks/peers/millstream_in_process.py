@@ -11,7 +11,7 @@ from window_workload import CASES, WindowTally, merge_windows
 from workload import digest, merge, to_pair
 
 from millstream.common import Configuration, WatermarkStrategy
-from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 
 
@@ -23,7 +23,9 @@ def run(case: str, records: int) -> str:
         env.set_parallelism(2)
         source = DataGeneratorSource(number, records, None)
         numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
-        if case == "keyed":
+        if case == "batch":
+            env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+        if case in ("keyed", "batch"):
             pairs = numbers.map(to_pair).key_by(lambda pair: pair[0]).sum(1)
             pairs.sink_to(TallySink(out))
         else:
@@ -34,7 +36,7 @@ def run(case: str, records: int) -> str:
             windows = events.key_by(lambda event: event[0]).window(assigner(CASES[case]))
             windows.aggregate(Count(), WithWindow()).sink_to(TallySink(out, WindowTally))
         env.execute(f"{case}, in process")
-        if case == "keyed":
+        if case in ("keyed", "batch"):
             tally = merge(out)
             return digest(tally.last, tally.emitted, tally.total)
         return merge_windows(out).digest()
@@ -44,7 +46,7 @@ def main() -> None:
     """The command line."""
     args = argparse.ArgumentParser()
     args.add_argument("--records", type=int, required=True)
-    args.add_argument("--case", choices=["keyed", *CASES], required=True)
+    args.add_argument("--case", choices=["keyed", "batch", *CASES], required=True)
     opts = args.parse_args()
     print(run(opts.case, opts.records))
 

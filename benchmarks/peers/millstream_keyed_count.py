@@ -10,7 +10,7 @@ from tally_sink import UNLIMITED, TallySink, report_epochs
 from workload import CHECKPOINT_MS, Pair, mark_start, to_pair
 
 from millstream.common import WatermarkStrategy
-from millstream.datastream import MapFunction, StreamExecutionEnvironment
+from millstream.datastream import MapFunction, RuntimeExecutionMode, StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 
 
@@ -34,12 +34,16 @@ def main() -> None:
     args.add_argument("--records", type=int, required=True)
     args.add_argument("--source-only", action="store_true")
     args.add_argument("--one-epoch", action="store_true", help="no checkpoints on the way")
+    args.add_argument("--batch", action="store_true", help="in batch mode: each key's last sum")
     opts = args.parse_args()
     with tempfile.TemporaryDirectory() as out:
         env = StreamExecutionEnvironment.get_execution_environment()
         env.set_parallelism(2)
-        env.enable_checkpointing(CHECKPOINT_MS)
-        rate = None if opts.one_epoch else UNLIMITED
+        if opts.batch:
+            env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+        else:
+            env.enable_checkpointing(CHECKPOINT_MS)
+        rate = None if opts.one_epoch or opts.batch else UNLIMITED
         source = DataGeneratorSource(number, opts.records, rate)
         numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
         pairs = numbers.map(ToPair(out))

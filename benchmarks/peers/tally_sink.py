@@ -8,7 +8,7 @@ from typing import Any
 
 from workload import WARM_UP, Tally, mark_start, merge, report
 
-from millstream.api.sink import Committer, Sink, SinkWriter, WriterContext
+from millstream.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 
 # A bounded job runs as one epoch, hence with no checkpoint on the way, unless its source has a
 # rate: so the benchmarks give it one, too high to ever wait for.

@@ -48,7 +48,7 @@ def map_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array(keys), pa.array(ones, pa.int64())], ["key", "total"])
 
 
-def session() -> SparkSession:
+def session(more: dict[str, str] | None = None) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("keyed count")
     settings = {
@@ -57,6 +57,7 @@ def session() -> SparkSession:
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "4g",
+        **(more or {}),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -73,7 +73,7 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
-        """Which outcomes are reason to."""
+        """Which outcomes are reason to ask again."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy[Any]:
@@ -149,7 +149,7 @@ class RetryPredicate(AsyncRetryPredicate[Any]):
 
 
 class NoRetryStrategy(AsyncRetryStrategy[Any]):
-    """One attempt."""
+    """One attempt for each record, and no other."""
 
     def can_retry(self, current_attempts: int) -> bool:
         return False

@@ -129,7 +129,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
         def apply_to_keyed_state(
             self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
         ) -> None:
-            """Call ``function(key, state)`` for every key of this subtask that has such state.
+            """Call ``function(key, state)`` for every key of this subtask that has a value in the state.
 
             The keys come in an order that nothing may rely on. PyFlink has no such method.
             """

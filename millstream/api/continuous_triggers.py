@@ -7,7 +7,8 @@ from typing import Any
 
 from millstream.api.state import ReducingStateDescriptor
 from millstream.api.trigger import QuietTrigger, Trigger, TriggerResult
-from millstream.api.windows import MAX_TIMESTAMP, Window
+from millstream.api.windows import Window
+from millstream.common.constants import MAX_TIME
 from millstream.common.time import DurationLike, parse_duration
 from millstream.common.typeinfo import Types
 from millstream.errors import InvalidArgument
@@ -35,7 +36,7 @@ class _Continuous(QuietTrigger):
         self._next = ReducingStateDescriptor("fire-time", min, Types.LONG())
 
     def can_merge(self) -> bool:
-        """Yes."""
+        """Yes: windows with this trigger may merge."""
         return True
 
     def _boundary(self, time: int) -> int:
@@ -79,7 +80,7 @@ class ContinuousEventTimeTrigger(_Continuous):
             return _CONTINUE
         state.clear()
         # At the end of all input a window without an end would have boundaries for ever.
-        if end != MAX_TIMESTAMP or ctx.get_current_watermark() != MAX_TIMESTAMP:
+        if end != MAX_TIME or ctx.get_current_watermark() != MAX_TIME:
             self._wait(time, end, state, ctx)
         return _FIRE
 
@@ -96,7 +97,7 @@ class ContinuousEventTimeTrigger(_Continuous):
             ctx.register_event_time_timer(time)
 
     def clear(self, window: Any, ctx: Context) -> None:
-        """Do not wait any more."""
+        """Do not wait for the next boundary any more."""
         ctx.delete_event_time_timer(window.max_timestamp())
         state = ctx.get_partitioned_state(self._next)
         time = state.get()
@@ -148,7 +149,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
             ctx.register_processing_time_timer(time)
 
     def clear(self, window: Any, ctx: Context) -> None:
-        """Do not wait any more."""
+        """Do not wait for the next boundary any more."""
         state = ctx.get_partitioned_state(self._next)
         time = state.get()
         if time is not None:

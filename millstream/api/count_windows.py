@@ -35,19 +35,19 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
 
     @staticmethod
     def create() -> GlobalWindows:
-        """The assigner."""
+        """An assigner of the one global window."""
         return GlobalWindows()
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[GlobalWindow]:
-        """The one window."""
+        """The one window that there is."""
         return [GlobalWindow.get()]
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
-        """Never fires."""
+        """A trigger that never fires."""
         return NeverTrigger()
 
     def is_event_time(self) -> bool:
-        """No."""
+        """No: the window has no end."""
         return False
 
 
@@ -71,7 +71,7 @@ class _Counting(WindowAssigner[Any, CountWindow]):
         return PurgingTrigger.of(CountTrigger.of(self.size))
 
     def is_event_time(self) -> bool:
-        """No."""
+        """No: windows end by count."""
         return False
 
 

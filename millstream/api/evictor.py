@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from millstream.api.triggers import DeltaFunction, as_delta
-from millstream.api.windows import MIN_TIMESTAMP, Window
+from millstream.api.windows import Window
+from millstream.common.constants import NO_TIME
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument, NotSupportedYet
 from millstream.v import keep, kept
@@ -30,10 +31,10 @@ class TimestampedValue(NamedTuple):
     """
 
     value: Any
-    timestamp: int = MIN_TIMESTAMP
+    timestamp: int = NO_TIME
 
     def get_value(self) -> Any:
-        """The record."""
+        """The record that is in the window."""
         return self.value
 
     def get_timestamp(self) -> int:
@@ -41,8 +42,8 @@ class TimestampedValue(NamedTuple):
         return self.timestamp
 
     def has_timestamp(self) -> bool:
-        """Whether it has one."""
-        return self.timestamp != MIN_TIMESTAMP
+        """Whether the record has a timestamp."""
+        return self.timestamp != NO_TIME
 
 
 @kept
@@ -113,7 +114,7 @@ class _OneSided(Evictor[Any, Any]):
         window: Any,
         ctx: Evictor.EvictorContext,
     ) -> list[TimestampedValue]:
-        """Evict, unless it is to be done afterwards."""
+        """Evict, unless the evictor does so after the function."""
         return elements if self.do_evict_after else self._keep(elements)
 
     def evict_after(
@@ -123,7 +124,7 @@ class _OneSided(Evictor[Any, Any]):
         window: Any,
         ctx: Evictor.EvictorContext,
     ) -> list[TimestampedValue]:
-        """Evict, if it is to be done afterwards."""
+        """Evict, if the evictor does so after the function."""
         return self._keep(elements) if self.do_evict_after else elements
 
     @abstractmethod
@@ -148,7 +149,7 @@ class CountEvictor(_OneSided):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """Keep so many."""
+        """Keep so many records."""
         return CountEvictor(max_count, do_evict_after)
 
     def _keep(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
@@ -178,15 +179,15 @@ class TimeEvictor(_OneSided):
 
     @staticmethod
     def of(window_size: DurationLike, do_evict_after: bool = False) -> TimeEvictor:
-        """Keep the last so much time."""
+        """Keep the records of the last so much time."""
         return TimeEvictor(window_size, do_evict_after)
 
     def _keep(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
         # As in Flink the first record stands for all: a stream has timestamps or has none.
-        if not elements or elements[0].timestamp == MIN_TIMESTAMP:
+        if not elements or elements[0].timestamp == NO_TIME:
             return elements
-        cutoff = max(one.timestamp for one in elements) - self.window_size
-        return [one for one in elements if one.timestamp > cutoff]
+        cutoff = max(element.timestamp for element in elements) - self.window_size
+        return [element for element in elements if element.timestamp > cutoff]
 
     def __repr__(self) -> str:
         return f"TimeEvictor({self.window_size})"
@@ -220,14 +221,14 @@ class DeltaEvictor(_OneSided):
         delta_function: DeltaFunction | Callable[[Any, Any], float],
         do_evict_after: bool = False,
     ) -> DeltaEvictor:
-        """Keep those nearer than the threshold."""
+        """Keep records that are nearer to the last one than the threshold."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def _keep(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
         if not elements:
             return elements
         last, delta, threshold = elements[-1].value, self._delta, self.threshold
-        return [one for one in elements if delta(one.value, last) < threshold]
+        return [element for element in elements if delta(element.value, last) < threshold]
 
     def __repr__(self) -> str:
         return f"DeltaEvictor({self.threshold})"

@@ -196,7 +196,7 @@ class CoFlatMapFunction(Function, Generic[T1, T2, U]):
 
 
 class FilterFunction(Function, Generic[T]):
-    """Keeps the values it says yes to."""
+    """Keeps the values that `filter` says yes to."""
 
     @abstractmethod
     def filter(self, value: T) -> bool:
@@ -286,7 +286,7 @@ class ProcessFunction(Function, Generic[T, U]):
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Time."""
+            """Timers, and the time as the operator sees it."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -403,7 +403,7 @@ class SourceFunction(Function):
             raise _of_java("SourceFunction", (source_func,))
 
     class SourceContext(ABC):
-        """Where `run` puts its records."""
+        """Where the `run` of a source function puts records."""
 
         @abstractmethod
         def collect(self, element: Any) -> None:

@@ -34,15 +34,15 @@ class Counter(Metric):
         self._count = 0
 
     def inc(self, n: int = 1) -> None:
-        """Count up."""
+        """Count up by `n`."""
         self._count += n
 
     def dec(self, n: int = 1) -> None:
-        """Count down."""
+        """Count down by `n`."""
         self._count -= n
 
     def get_count(self) -> int:
-        """The number."""
+        """The count so far."""
         return self._count
 
 
@@ -61,7 +61,7 @@ class Meter(Metric):
         self._events: deque[tuple[float, int]] = deque()
 
     def mark_event(self, value: int = 1) -> None:
-        """So many have happened now."""
+        """So many events have happened now."""
         self._count += value
         now = time.monotonic()
         self._events.append((now, value))
@@ -69,7 +69,7 @@ class Meter(Metric):
             self._events.popleft()
 
     def get_count(self) -> int:
-        """How many there have been."""
+        """How many events there have been."""
         return self._count
 
     def get_rate(self) -> float:

@@ -14,7 +14,8 @@ from millstream.api.window_bases import (
     no_timestamp,
     positive_length,
 )
-from millstream.api.windows import MIN_TIMESTAMP, TimeWindow
+from millstream.api.windows import TimeWindow
+from millstream.common.constants import NO_TIME
 from millstream.common.time import DurationLike
 from millstream.errors import InvalidArgument
 
@@ -87,7 +88,7 @@ class EventTimeSessionWindows(_Session, EventTimeAssigner):
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
         """The session that the record would be by itself."""
-        if timestamp == MIN_TIMESTAMP:
+        if timestamp == NO_TIME:
             raise no_timestamp(self)
         return [TimeWindow(timestamp, timestamp + self.gap)]
 
@@ -159,7 +160,7 @@ class DynamicEventTimeSessionWindows(_DynamicSession, EventTimeAssigner):
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
         """The session that the record would be by itself."""
-        if timestamp == MIN_TIMESTAMP:
+        if timestamp == NO_TIME:
             raise no_timestamp(self)
         return self._session(element, timestamp)
 

@@ -28,9 +28,10 @@ class DeliveryGuarantee(Enum):
 
 class WriterContext:
     """Where and when a writer writes; together this names an attempt uniquely. `sink` is the uid of the sink in the
-    program: one `Sink` may be the end of several streams."""
+    program: one `Sink` may be the end of several streams. `storage` is the job's folder, for a sink that has to leave
+    something there until the commit; it is the sink that removes it again."""
 
-    __slots__ = ("attempt", "epoch", "job_id", "parallelism", "sink", "subtask")
+    __slots__ = ("attempt", "epoch", "job_id", "parallelism", "sink", "storage", "subtask")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class WriterContext:
         attempt: str,
         job_id: str = "",
         sink: str = "",
+        storage: Any = None,
     ) -> None:
         self.subtask = subtask
         self.parallelism = parallelism
@@ -47,6 +49,7 @@ class WriterContext:
         self.attempt = attempt
         self.job_id = job_id
         self.sink = sink
+        self.storage = storage
 
 
 class SinkWriter(ABC):
@@ -90,6 +93,10 @@ class Committer(ABC):
     sink: str = ""
     """The uid of the sink in the program, as its `WriterContext` said; set before each commit. It tells the ends
     of several streams apart that share one `Sink`, or one outside system."""
+
+    def starts_from(self, job_id: str, epoch: int) -> None:
+        """Called before anything else, whenever the job starts or starts again from a checkpoint: whose it is, and the
+        epoch that it completes. A sink that can tell that it has output of later epochs raises."""
 
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[bytes]) -> None:

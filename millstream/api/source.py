@@ -48,6 +48,7 @@ __all__ = [
     "Source",
     "SourceReader",
     "SplitEnumerator",
+    "SplitPosition",
     "Timestamped",
     "Watermark",
 ]
@@ -88,6 +89,30 @@ keep(Timestamped, tuple, _stamped)
 keep(Watermark, tuple, _mark)
 
 
+class SplitPosition(NamedTuple):
+    """How far a split is read, and whether it has ended there. Checkpoints hold its `number`: the position, or if the
+    split has ended the complement of the position, which is negative.
+
+    >>> SplitPosition(5).number, SplitPosition(5, ended=True).number
+    (5, -6)
+    >>> SplitPosition.of(-6)
+    SplitPosition(at=5, ended=True)
+    """
+
+    at: int
+    ended: bool = False
+
+    @property
+    def number(self) -> int:
+        """The position as one number."""
+        return ~self.at if self.ended else self.at
+
+    @staticmethod
+    def of(number: int) -> SplitPosition:
+        """The position that a number stands for."""
+        return SplitPosition(~number, ended=True) if number < 0 else SplitPosition(number)
+
+
 class Boundedness(Enum):
     """Whether a source ends by itself."""
 
@@ -125,10 +150,15 @@ class SplitEnumerator(ABC):
     def commit(self, split: str, position: int) -> None:
         """Everything before `position` is done and will not be asked for again."""
 
+    def commit_all(self, positions: dict[str, int]) -> None:
+        """A checkpoint is complete; where each split stands in it. By default `commit` is called for each."""
+        for split, position in positions.items():
+            self.commit(split, position)
+
     def restored(self, positions: dict[str, int]) -> None:
         """Called once, before anything else, with where each known split goes on.
 
-        A split that has ended at position p is given as ~p, a negative number.
+        Positions are numbers that `SplitPosition.of` reads: that of a split that has ended is negative.
         """
 
     def rewound(self, positions: dict[str, int]) -> None:
@@ -175,12 +205,13 @@ class Source(ABC):
         return False
 
     def stamped(self) -> bool:
-        """True if its readers give `Timestamped` records, and `Watermark`s between them, instead of plain ones."""
+        """True if the readers of the source give `Timestamped` records, and `Watermark`s between them, instead of
+        plain ones."""
         return False
 
     def keeps_records(self) -> bool:
-        """False if its readers forget a record that they have given. Those of all others are copied when they are read,
-        if they can be changed, so that a reader may give one object again and again."""
+        """False if the readers of the source forget a record that they have given. The records of all other sources
+        are copied when they are read, if they can be changed, so that a reader may give one object again and again."""
         return True
 
     def max_parallelism(self) -> int | None:

@@ -60,7 +60,7 @@ class State(ABC):
 
 
 class ValueState(State, Generic[T]):
-    """One value.
+    """One value per key.
 
     >>> def count(state: ValueState[int]) -> int:
     ...     seen = (state.value() or 0) + 1
@@ -127,7 +127,7 @@ class ListState(MergingState[T, Iterable[T]]):
 
     @abstractmethod
     def add_all(self, values: Iterable[T]) -> None:
-        """Add all of these."""
+        """Add all the given values."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
@@ -154,7 +154,7 @@ class _Entries(State, Generic[K, V]):
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """The values."""
+        """The values, without their keys."""
 
     @abstractmethod
     def is_empty(self) -> bool:
@@ -179,7 +179,7 @@ class _MutableEntries(_Entries[K, V]):
 
     @abstractmethod
     def put_all(self, dict_value: Mapping[K, V]) -> None:
-        """Set all of these; other entries stay."""
+        """Set all the given entries; others stay."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
@@ -207,7 +207,7 @@ class ReadOnlyBroadcastState(_Entries[K, V]):
     """Broadcast state as the other stream's records see it. No two subtasks need agree on it."""
 
     def clear(self) -> None:
-        """Not allowed here."""
+        """Broadcast state cannot be cleared here."""
         msg = "broadcast state is read-only here"
         raise UnsupportedOperation(msg, hint="change it in process_broadcast_element")
 
@@ -379,7 +379,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         self._agg_function = agg_function
 
     def get_agg_function(self) -> AggregateFunction:
-        """The function."""
+        """The function that adds values up."""
         return self._agg_function
 
 
@@ -441,5 +441,5 @@ def _annotation(hint: Any) -> str:
     return repr(hint)
 
 
-def _wrong(what: str, name: str, got: Any, hint: str) -> InvalidArgument:
-    return InvalidArgument(what, state=name, got=repr(got)[:200], hint=hint)
+def _wrong(subject: str, name: str, got: Any, hint: str) -> InvalidArgument:
+    return InvalidArgument(subject, state=name, got=repr(got)[:200], hint=hint)

@@ -49,10 +49,10 @@ class StateTtlConfig(_ByValue):
         """
 
         Disabled = 0
-        """Nothing expires."""
+        """Nothing does: no entry expires."""
 
         OnCreateAndWrite = 1
-        """Every write."""
+        """Every write of an entry."""
 
         OnReadAndWrite = 2
         """Every write and every read."""
@@ -338,9 +338,9 @@ class StateTtlConfig(_ByValue):
             self,
         ) -> StateTtlConfig.CleanupStrategies.IncrementalCleanupStrategy | None:
             """The one asked for; else five keys at a time if there is cleanup in the background."""
-            found = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
-            if isinstance(found, self.IncrementalCleanupStrategy):
-                return found
+            strategy = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
+            if isinstance(strategy, self.IncrementalCleanupStrategy):
+                return strategy
             return (
                 self.IncrementalCleanupStrategy(5, False)
                 if self._is_cleanup_in_background
@@ -351,9 +351,9 @@ class StateTtlConfig(_ByValue):
             self,
         ) -> StateTtlConfig.CleanupStrategies.RocksdbCompactFilterCleanupStrategy | None:
             """The one asked for; else Flink's default if there is cleanup in the background."""
-            found = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
-            if isinstance(found, self.RocksdbCompactFilterCleanupStrategy):
-                return found
+            strategy = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
+            if isinstance(strategy, self.RocksdbCompactFilterCleanupStrategy):
+                return strategy
             return (
                 self.RocksdbCompactFilterCleanupStrategy(1_000)
                 if self._is_cleanup_in_background

@@ -25,4 +25,4 @@ def _domain(value: int) -> TimeDomain:
     return TimeDomain(value)
 
 
-keep(TimeDomain, lambda one: (one.value,), _domain)
+keep(TimeDomain, lambda domain: (domain.value,), _domain)

@@ -52,7 +52,7 @@ def _result(name: str) -> TriggerResult:
     return TriggerResult[name]
 
 
-keep(TriggerResult, lambda one: (one.name,), _result)
+keep(TriggerResult, lambda result: (result.name,), _result)
 
 
 class Trigger(ABC, Generic[T, W]):
@@ -110,14 +110,14 @@ class Trigger(ABC, Generic[T, W]):
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-            """State of this key and this window, apart from all other state of the job."""
+            """State of the key and window at hand, apart from all other state of the job."""
 
     class OnMergeContext(TriggerContext):
         """As `TriggerContext`, for the window that others have been merged into."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-            """Merge this state of the merged windows into that of the result."""
+            """Merge the state of a descriptor, of all merged windows, into the state of the result."""
 
     @abstractmethod
     def on_element(

@@ -46,7 +46,7 @@ class NeverTrigger(QuietTrigger):
     """Never fires; what `GlobalWindows` has unless another one is set."""
 
     def on_merge(self, window: Any, ctx: MergeContext) -> None:
-        """Nothing to do."""
+        """Windows that merge leave nothing to do."""
 
 
 class EventTimeTrigger(QuietTrigger):
@@ -59,7 +59,7 @@ class EventTimeTrigger(QuietTrigger):
 
     @staticmethod
     def create() -> EventTimeTrigger:
-        """The trigger."""
+        """A trigger by event time."""
         return EventTimeTrigger()
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -75,7 +75,7 @@ class EventTimeTrigger(QuietTrigger):
         return _FIRE if time == window.max_timestamp() else _CONTINUE
 
     def can_merge(self) -> bool:
-        """Yes."""
+        """Yes: windows with this trigger may merge."""
         return True
 
     def on_merge(self, window: Any, ctx: MergeContext) -> None:
@@ -85,7 +85,7 @@ class EventTimeTrigger(QuietTrigger):
             ctx.register_event_time_timer(end)
 
     def clear(self, window: Any, ctx: Context) -> None:
-        """Do not wait any more."""
+        """Do not wait for the window's end any more."""
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
@@ -98,7 +98,7 @@ class ProcessingTimeTrigger(QuietTrigger):
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
-        """The trigger."""
+        """A trigger by the clock."""
         return ProcessingTimeTrigger()
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -107,11 +107,11 @@ class ProcessingTimeTrigger(QuietTrigger):
         return _CONTINUE
 
     def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
-        """Fire."""
+        """Fire: the window has ended."""
         return _FIRE
 
     def can_merge(self) -> bool:
-        """Yes."""
+        """Yes: windows with this trigger may merge."""
         return True
 
     def on_merge(self, window: Any, ctx: MergeContext) -> None:
@@ -121,7 +121,7 @@ class ProcessingTimeTrigger(QuietTrigger):
             ctx.register_processing_time_timer(end)
 
     def clear(self, window: Any, ctx: Context) -> None:
-        """Do not wait any more."""
+        """Do not wait for the window's end any more."""
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
@@ -154,7 +154,7 @@ class CountTrigger(QuietTrigger):
         return _FIRE
 
     def can_merge(self) -> bool:
-        """Yes."""
+        """Yes: windows with this trigger may merge."""
         return True
 
     def on_merge(self, window: Any, ctx: MergeContext) -> None:
@@ -162,7 +162,7 @@ class CountTrigger(QuietTrigger):
         ctx.merge_partitioned_state(self._count)
 
     def clear(self, window: Any, ctx: Context) -> None:
-        """Forget the count."""
+        """Forget the count of records."""
         ctx.get_partitioned_state(self._count).clear()
 
     def __repr__(self) -> str:
@@ -188,27 +188,27 @@ class PurgingTrigger(Trigger[Any, Any]):
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
-        """As the other, and purge if it fires."""
+        """As the inner trigger, and purge if that fires."""
         return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
     def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
-        """As the other, and purge if it fires."""
+        """As the inner trigger, and purge if that fires."""
         return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
     def on_event_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
-        """As the other, and purge if it fires."""
+        """As the inner trigger, and purge if that fires."""
         return _purging(self.nested_trigger.on_event_time(time, window, ctx))
 
     def can_merge(self) -> bool:
-        """As the other."""
+        """As the inner trigger."""
         return self.nested_trigger.can_merge()
 
     def on_merge(self, window: Any, ctx: MergeContext) -> None:
-        """As the other."""
+        """As the inner trigger."""
         self.nested_trigger.on_merge(window, ctx)
 
     def clear(self, window: Any, ctx: Context) -> None:
-        """As the other."""
+        """As the inner trigger."""
         self.nested_trigger.clear(window, ctx)
 
     def __repr__(self) -> str:

@@ -76,7 +76,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
     """An assigner whose windows may grow together, as sessions do."""
 
     class MergeCallback(ABC):
-        """Where `merge_windows` puts its results."""
+        """Where `merge_windows` says which windows become one."""
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:

@@ -29,7 +29,8 @@ from millstream.api.window_bases import (
     positive_length,
     small_offset,
 )
-from millstream.api.windows import MIN_TIMESTAMP, TimeWindow
+from millstream.api.windows import TimeWindow
+from millstream.common.constants import NO_TIME
 from millstream.common.time import DurationLike
 
 __all__ = [
@@ -85,7 +86,7 @@ class TumblingEventTimeWindows(_Tumbling, EventTimeAssigner):
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
         """The one window that the timestamp falls into."""
-        if timestamp == MIN_TIMESTAMP:
+        if timestamp == NO_TIME:
             raise no_timestamp(self)
         return self._window(timestamp)
 
@@ -143,7 +144,7 @@ class SlidingEventTimeWindows(_Sliding, EventTimeAssigner):
 
     def assign_windows(self, element: Any, timestamp: int, context: Context) -> list[TimeWindow]:
         """All windows that the timestamp falls into, the latest one first."""
-        if timestamp == MIN_TIMESTAMP:
+        if timestamp == NO_TIME:
             raise no_timestamp(self)
         return self._windows(timestamp)
 

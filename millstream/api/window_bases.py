@@ -25,7 +25,7 @@ class EventTimeAssigner(WindowAssigner[Any, TimeWindow]):
     """Windows of the records' own time."""
 
     def is_event_time(self) -> bool:
-        """Yes."""
+        """Yes: windows end by watermark."""
         return True
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
@@ -37,7 +37,7 @@ class ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
     """Windows of the time at which records are processed."""
 
     def is_event_time(self) -> bool:
-        """No."""
+        """No: windows end by the clock."""
         return False
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
@@ -45,11 +45,11 @@ class ProcessingTimeAssigner(WindowAssigner[Any, TimeWindow]):
         return ProcessingTimeTrigger.create()
 
 
-def positive_length(owner: WindowAssigner[Any, Any], what: str, value: DurationLike) -> int:
+def positive_length(owner: WindowAssigner[Any, Any], subject: str, value: DurationLike) -> int:
     """A size, slide or gap in milliseconds; more than 0."""
     millis = parse_duration(value)
     if millis <= 0:
-        msg = f"the {what} of {type(owner).__name__} must be at least 1 ms"
+        msg = f"the {subject} of {type(owner).__name__} must be at least 1 ms"
         raise InvalidArgument(msg, got=repr(value), hint='for example "10 s"')
     return millis
 
@@ -67,10 +67,10 @@ def small_offset(owner: WindowAssigner[Any, Any], value: DurationLike | None, st
     return millis
 
 
-def positive_number(owner: WindowAssigner[Any, Any], what: str, value: int) -> int:
+def positive_number(owner: WindowAssigner[Any, Any], subject: str, value: int) -> int:
     """A number of records; 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        msg = f"{what} of {type(owner).__name__} must be a number of records of 1 or more"
+        msg = f"{subject} of {type(owner).__name__} must be a number of records of 1 or more"
         raise InvalidArgument(msg, got=repr(value)[:200])
     return value
 

@@ -61,7 +61,7 @@ class WindowContext(ABC, Generic[W2]):
 
     @abstractmethod
     def window(self) -> W2:
-        """The window."""
+        """The window that has fired."""
 
     @abstractmethod
     def current_processing_time(self) -> int:

@@ -17,7 +17,7 @@ from millstream.checkpoint.manifest import (
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.errors import JobLocked, StateError
 from millstream.storage.seal import Seal
-from millstream.storage.storage import Storage, shown
+from millstream.storage.storage import Storage, shown_root
 
 __all__ = ["check_claimable", "remove_claimed"]
 
@@ -46,7 +46,7 @@ def remove_claimed(path: str, seal: Seal | None = None) -> None:
         return
     holder = None if manifest.savepoint else read_lease(storage)
     if holder is not None and standing(holder) == "running":
-        raise JobLocked(f"the job {holder.job_name!r} runs again", folder=shown(storage.root))
+        raise JobLocked(f"the job {holder.job_name!r} runs again", folder=shown_root(storage.root))
     if manifest.savepoint:
         storage.delete(METADATA)
     else:

@@ -17,9 +17,9 @@ from millstream.checkpoint.statefile import StateFile
 __all__ = [
     "Command",
     "Commit",
+    "Compact",
     "Deliver",
     "Finish",
-    "Fold",
     "Intend",
     "Plan",
     "Publish",
@@ -93,11 +93,12 @@ class Remove:
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Fold a chain some time; tell with `Folded` or `FoldFailed`. Expects no answer now."""
+class Compact:
+    """Write one segment in place of these, some time; tell with `Compacted` or `CompactionFailed`. Expects no answer
+    now."""
 
     store: str
-    chain: Sequence[StateFile]
+    segments: Sequence[StateFile]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Finish:
     ended: bool
 
 
-Step: TypeAlias = Plan | Intend | Run | Publish | Commit | Deliver | Remove | Fold
+Step: TypeAlias = Plan | Intend | Run | Publish | Commit | Deliver | Remove | Compact
 """What is to be done within an epoch."""
 
 Command: TypeAlias = Step | Finish

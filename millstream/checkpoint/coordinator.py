@@ -15,7 +15,8 @@ The steps of epoch n, under EXACTLY_ONCE:
 5. `Commit`: the sinks, with the committables that the manifest holds.
 6. `Deliver`: records for `print` and `execute_and_collect`.
 7. `Remove`: manifests beyond the retained ones, and files that none of the others names.
-8. `Fold`: chains that have become long are folded into one file beside the job; the result joins a later manifest.
+8. `Compact`: the segments of a store that have become many are compacted into one, beside the job; the result joins a
+   later manifest.
 
 Savepoints are copies of a complete checkpoint. The driver takes them between two epochs, and has the files pinned
 meanwhile (`Pinned`, `Unpinned`).
@@ -31,7 +32,7 @@ What if step k fails, or the driver dies in it?
 - 6: an attempt that failed in 5 or 6 leaves its records to the next one. What was not delivered is lost with the
   driver, as `print` and `execute_and_collect` belong to it.
 - 7: what is left over is removed by the sweep at the next start. A manifest goes before the files it names.
-- 8: the chain stays as it is and is folded another time.
+- 8: the segments stay as they are and are compacted another time.
 - A savepoint without its manifest, which is written last, is no savepoint; the request fails, the job goes on.
 
 AT_LEAST_ONCE commits (5) before it publishes (4): results are visible sooner, and doubled if the driver dies between.
@@ -48,9 +49,9 @@ from typing import Any, assert_never
 from millstream.checkpoint.commands import (
     Command,
     Commit,
+    Compact,
     Deliver,
     Finish,
-    Fold,
     Intend,
     Plan,
     Publish,
@@ -60,10 +61,10 @@ from millstream.checkpoint.commands import (
 from millstream.checkpoint.events import (
     Cleaned,
     Committed,
+    Compacted,
+    CompactionFailed,
     Delivered,
     Event,
-    Folded,
-    FoldFailed,
     Intended,
     Next,
     Offsets,
@@ -96,8 +97,9 @@ class Layout:
 
 class Coordinator:
     """Decides. `mode` is EXACTLY_ONCE, AT_LEAST_ONCE or AT_MOST_ONCE; `retained` manifests stay (two at least, because
-    tasks of epoch n read the one of n-1 while n is published). `extend` gives a chain after an epoch and its file,
-    `must_fold` says which chains are too long, and every `sweep_every`-th epoch looks for what attempts have left."""
+    tasks of epoch n read the one of n-1 while n is published). `extend` gives the segments of a store after
+    an epoch and its file, `must_compact` says whether they are too many, and every `sweep_every`-th epoch
+    looks for what attempts have left."""
 
     def __init__(
         self,
@@ -105,14 +107,14 @@ class Coordinator:
         *,
         mode: str = "EXACTLY_ONCE",
         retained: int = 1,
-        must_fold: Callable[[Sequence[StateFile]], bool] = lambda chain: False,
+        must_compact: Callable[[Sequence[StateFile]], bool] = lambda segments: False,
         extend: Callable[[Sequence[StateFile], StateFile | None], list[StateFile]],
         sweep_every: int = 256,
     ) -> None:
         self._layout = layout
         self._mode = mode
         self._retained = max(2, retained)
-        self._must_fold = must_fold
+        self._must_compact = must_compact
         self._extend = extend
         self._sweep_every = sweep_every
         self._epoch = 0
@@ -123,11 +125,11 @@ class Coordinator:
         self._offsets: Offsets = {}
         self._unread: Feedback = {}
         self._draining = False
-        # Chains that are being folded; until the last of them is done all their files stay.
-        self._folding: set[str] = set()
+        # Stores whose segments are being compacted; until the last of them is done all their files stay.
+        self._compacting: set[str] = set()
         self._held: set[str] = set()
-        # Files that stand for a chain as soon as the store's next report makes a new one.
-        self._folded: dict[str, StateFile] = {}
+        # By store, the file that stands for its segments as soon as its next report names them anew.
+        self._compacted: dict[str, StateFile] = {}
         self._pins: list[frozenset[str]] = []
         self._resuming = False
         # What the job has claimed and still has to remove.
@@ -160,11 +162,11 @@ class Coordinator:
                 return self._delivered()
             case Cleaned(claimed):
                 return self._cleaned(claimed)
-            case Folded(store, file):
-                self._folded[store] = file
-                return self._fold_done(store)
-            case FoldFailed(store):
-                return self._fold_done(store)
+            case Compacted(store, file):
+                self._compacted[store] = file
+                return self._compaction_done(store)
+            case CompactionFailed(store):
+                return self._compaction_done(store)
             case Pinned(files):
                 self._pins.append(files)
                 return []
@@ -193,7 +195,7 @@ class Coordinator:
         return [Run(self._epoch)]
 
     def _ran(self, ran: Ran) -> list[Command]:
-        """Step 3."""
+        """Step 3: check that every task has reported, and make the manifest."""
         by_level: dict[int, set[int]] = {}
         for report in ran.reports:
             by_level.setdefault(report.level, set()).add(report.subtask)
@@ -233,13 +235,13 @@ class Coordinator:
             ended = ended or report.input_ended
             for name, file in report.stores.items():
                 known = stores.get(name, self._layout.stores[name])
-                chain = self._replace_folded(name, known.chain)
+                segments = self._replace_compacted(name, known.segments)
                 stores[name] = StoreState(
                     subtask=known.subtask,
                     parallelism=known.parallelism,
                     max_parallelism=known.max_parallelism,
                     operators=known.operators,
-                    chain=self._extend(chain, file),
+                    segments=self._extend(segments, file),
                     parents=[] if file is not None and file.full else known.parents,
                     attempt=report.attempt,
                 )
@@ -273,14 +275,14 @@ class Coordinator:
             claims=self._claims,
         )
 
-    def _replace_folded(self, store: str, chain: list[StateFile]) -> list[StateFile]:
-        folded = self._folded.pop(store, None)
-        if folded is None:
-            return chain
-        names = [file.name for file in chain]
-        if folded.covers not in names:
-            return chain
-        return [folded, *chain[names.index(folded.covers) + 1 :]]
+    def _replace_compacted(self, store: str, segments: list[StateFile]) -> list[StateFile]:
+        compacted = self._compacted.pop(store, None)
+        if compacted is None:
+            return segments
+        names = [file.name for file in segments]
+        if compacted.covers not in names:
+            return segments
+        return [compacted, *segments[names.index(compacted.covers) + 1 :]]
 
     def _published(self) -> list[Command]:
         assert self._next is not None
@@ -321,9 +323,9 @@ class Coordinator:
 
     def _needed(self) -> frozenset[str]:
         """Every file that must not be removed."""
-        folded = {file.name for file in self._folded.values()}
+        compacted = {file.name for file in self._compacted.values()}
         named = [manifest.files() for manifest in self._kept]
-        return frozenset(folded.union(self._held, *self._pins, *named))
+        return frozenset(compacted.union(self._held, *self._pins, *named))
 
     def _is_self_contained(self) -> bool:
         """True if nobody needs files of another folder."""
@@ -341,17 +343,17 @@ class Coordinator:
             self._claims = ""
         commands: list[Command] = []
         for name, store in self._last.stores.items():
-            # A store that has not reported since keeps its chain; it is not folded again meanwhile.
-            known = name in self._folding or name in self._folded
-            if not known and not store.parents and self._must_fold(store.chain):
-                self._folding.add(name)
-                self._held.update(file.name for file in store.chain)
-                commands.append(Fold(name, tuple(store.chain)))
+            # A store that has not reported since keeps its segments; they are not compacted again meanwhile.
+            known = name in self._compacting or name in self._compacted
+            if not known and not store.parents and self._must_compact(store.segments):
+                self._compacting.add(name)
+                self._held.update(file.name for file in store.segments)
+                commands.append(Compact(name, tuple(store.segments)))
         self._epoch += 1
         return [*commands, Finish(self._last.ended)]
 
-    def _fold_done(self, store: str) -> list[Command]:
-        self._folding.discard(store)
-        if not self._folding:
+    def _compaction_done(self, store: str) -> list[Command]:
+        self._compacting.discard(store)
+        if not self._compacting:
             self._held.clear()
         return []

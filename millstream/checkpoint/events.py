@@ -16,10 +16,10 @@ __all__ = [
     "Acknowledgement",
     "Cleaned",
     "Committed",
+    "Compacted",
+    "CompactionFailed",
     "Delivered",
     "Event",
-    "FoldFailed",
-    "Folded",
     "Intended",
     "Next",
     "Offsets",
@@ -113,16 +113,16 @@ class Cleaned:
 
 
 @dataclass(frozen=True)
-class Folded:
-    """A chain has been folded; `file.covers` is its last file."""
+class Compacted:
+    """A store's segments have been compacted; `file.covers` is the last of them."""
 
     store: str
     file: StateFile
 
 
 @dataclass(frozen=True)
-class FoldFailed:
-    """A chain could not be folded, or the result is gone: it stays as it is."""
+class CompactionFailed:
+    """A store's segments could not be compacted, or the result is gone: they stay as they are."""
 
     store: str
 
@@ -151,8 +151,8 @@ Event: TypeAlias = (
     | Committed
     | Delivered
     | Cleaned
-    | Folded
-    | FoldFailed
+    | Compacted
+    | CompactionFailed
     | Pinned
     | Unpinned
 )

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from millstream.errors import JobLocked
-from millstream.storage.storage import Storage, shown
+from millstream.storage.storage import Storage, shown_root
 
 __all__ = [
     "LEASE_NAME",
@@ -182,7 +182,7 @@ class Lease:
             f"the job {self._record.job_name!r} has lost its lease: {why}",
             host=holder and holder.host,
             pid=holder and holder.pid,
-            folder=shown(self._storage.root),
+            folder=shown_root(self._storage.root),
             hint="let one driver at a time run the job, and leave the files in its folder alone",
         )
 
@@ -273,7 +273,7 @@ def _locked(storage: Storage, holder: LeaseRecord) -> JobLocked:
         f"another driver runs the job {holder.job_name!r} in this folder",
         host=holder.host,
         pid=holder.pid,
-        folder=shown(storage.root),
+        folder=shown_root(storage.root),
         hint="stop that driver, or give this job a folder of its own; the lease of a driver that "
         f"has died is taken over after {holder.ttl:g} s",
     )

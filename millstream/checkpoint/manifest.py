@@ -20,6 +20,7 @@ from zlib import crc32
 import msgspec
 
 from millstream.checkpoint.statefile import StateFile, damaged
+from millstream.common.constants import NO_TIME
 from millstream.errors import StateDamaged, StateNotFound
 from millstream.storage import seal as seals
 from millstream.storage.seal import Seal
@@ -56,18 +57,18 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
     subtask: int
     parallelism: int
     operators: list[str]
-    chain: list[StateFile]
+    segments: list[StateFile] = msgspec.field(name="chain")
 
 
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one vertex's subtask: a chain of files, a full one first, then changes. Before the first full one
-    stands what the parents hold of the subtask's key groups. `attempt` is the attempt that won the last epoch."""
+    """The state of one vertex's subtask: its segments, a full one first, then changes. Before the first full one stands
+    what the parents hold of the subtask's key groups. `attempt` is the attempt that won the last epoch."""
 
     subtask: int
     parallelism: int
     max_parallelism: int
     operators: list[str]
-    chain: list[StateFile] = []
+    segments: list[StateFile] = msgspec.field(default_factory=list, name="chain")
     parents: list[Parent] = []
     attempt: str = ""
 
@@ -84,8 +85,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
 class GeneratorState(msgspec.Struct, frozen=True, array_like=True):
     """How far a watermark generator has come with one split; `generator` is a user-written one, pickled."""
 
-    max_timestamp: int = -(1 << 63)
-    watermark: int = -(1 << 63)
+    max_timestamp: int = NO_TIME
+    watermark: int = NO_TIME
     idle: bool = False
     generator: bytes = b""
 
@@ -147,13 +148,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def files(self) -> set[str]:
         """The files of the job's own folder that the checkpoint needs."""
-        own = {file.name for store in self.stores.values() for file in store.chain}
+        own = {file.name for store in self.stores.values() for file in store.segments}
         inherited = {
             file.name
             for store in self.stores.values()
             for parent in store.parents
             if not parent.root
-            for file in parent.chain
+            for file in parent.segments
         }
         fed_back = {file.name for files in self.feedback.values() for file in files}
         return own | inherited | fed_back
@@ -218,21 +219,21 @@ def read_manifest(storage: Storage, epoch: int) -> Manifest:
 
 def list_epochs(storage: Storage) -> list[int]:
     """The epochs that have a manifest, oldest first."""
-    found = []
+    epochs = []
     for name in storage.list(""):
         number = name.removeprefix("chk-")
         if number != name and number.isdigit() and storage.exists(manifest_name(int(number))):
-            found.append(int(number))
-    return sorted(found)
+            epochs.append(int(number))
+    return sorted(epochs)
 
 
 def check_files(storage: Storage, manifest: Manifest) -> None:
     """Every file that the manifest names is there, and as long as it was."""
-    chains: list[Sequence[StateFile | FeedbackFile]] = list(manifest.feedback.values())
+    named: list[Sequence[StateFile | FeedbackFile]] = list(manifest.feedback.values())
     for store in manifest.stores.values():
-        chains.append(store.chain)
-        chains += [parent.chain for parent in store.parents if not parent.root]
-    for file in itertools.chain.from_iterable(chains):
+        named.append(store.segments)
+        named += [parent.segments for parent in store.parents if not parent.root]
+    for file in itertools.chain.from_iterable(named):
         size = storage.size(file.name)
         if size is None:
             raise damaged(file.name, "it is missing")

@@ -35,13 +35,13 @@ def check_fits(
     missing = {uid: info for uid, info in stateful.items() if uid not in layout.operators}
     if missing and not allow_non_restored:
         foreign = len(missing) == len(stateful)
-        what = (
+        problem = (
             f"nothing of {where} belongs to this program"
             if foreign
             else f"{where} has state of operators that the program does not have"
         )
         raise StateMismatch(
-            what,
+            problem,
             job=manifest.job_name,
             operator=_listed(missing),
             found=_listed(stateful),
@@ -135,11 +135,15 @@ def restored_manifest(
         job_name=layout.job_name,
         stores=stores,
         operators=operators_now,
-        offsets={uid: one for uid, one in manifest.offsets.items() if uid in layout.operators},
-        times={uid: one for uid, one in manifest.times.items() if uid in layout.operators},
-        feedback={uid: one for uid, one in manifest.feedback.items() if uid in layout.operators},
+        offsets={
+            uid: positions for uid, positions in manifest.offsets.items() if uid in layout.operators
+        },
+        times={uid: times for uid, times in manifest.times.items() if uid in layout.operators},
+        feedback={
+            uid: files for uid, files in manifest.feedback.items() if uid in layout.operators
+        },
         committables={
-            uid: one for uid, one in manifest.committables.items() if uid in layout.sinks
+            uid: made for uid, made in manifest.committables.items() if uid in layout.sinks
         },
         origin=manifest.made,
         savepoint=False,
@@ -151,16 +155,16 @@ def restored_manifest(
 def _parents(stores: Collection[StoreState], root: str) -> list[Parent]:
     """The stores as parents. If they were restored themselves and have written nothing yet, their own parents are. If
     some have written, all were opened, and the others had nothing to keep: what their parents hold is out of date."""
-    written = {frozenset(store.operators) for store in stores if store.chain}
-    found: dict[tuple[str, int, int, tuple[str, ...]], Parent] = {}
+    written = {frozenset(store.operators) for store in stores if store.segments}
+    parents: dict[tuple[str, int, int, tuple[str, ...]], Parent] = {}
     for store in stores:
-        if store.chain:
+        if store.segments:
             own = Parent(
                 root=root,
                 subtask=store.subtask,
                 parallelism=store.parallelism,
                 operators=store.operators,
-                chain=store.chain,
+                segments=store.segments,
             )
             several = [own]
         elif frozenset(store.operators) in written:
@@ -173,8 +177,8 @@ def _parents(stores: Collection[StoreState], root: str) -> list[Parent]:
             ]
         for parent in several:
             key = (parent.root, parent.subtask, parent.parallelism, tuple(parent.operators))
-            found[key] = parent
-    return list(found.values())
+            parents[key] = parent
+    return list(parents.values())
 
 
 def _listed(operators: dict[str, OperatorInfo]) -> str:

@@ -34,7 +34,7 @@ from millstream.checkpoint.statefile import StateFile, damaged, sign_file
 from millstream.errors import CheckpointFailed, InvalidArgument, StateNotFound
 from millstream.storage.open import open_storage
 from millstream.storage.seal import Seal
-from millstream.storage.storage import Storage, shown, stable
+from millstream.storage.storage import Storage, shown_root, stable
 
 __all__ = ["open_checkpoint", "savepoint_path", "sign_savepoint", "write_savepoint"]
 
@@ -80,10 +80,10 @@ def _with_files(manifest: Manifest, copy: Callable[[str, Any], Any]) -> Manifest
     stores = {
         name: msgspec.structs.replace(
             store,
-            chain=[copy("", file) for file in store.chain],
+            segments=[copy("", file) for file in store.segments],
             parents=[
                 msgspec.structs.replace(
-                    parent, root="", chain=[copy(parent.root, file) for file in parent.chain]
+                    parent, root="", segments=[copy(parent.root, file) for file in parent.segments]
                 )
                 for parent in store.parents
             ],
@@ -102,7 +102,7 @@ def sign_savepoint(path: str, target_path: str, seal: Seal, before: Seal | None 
     if target.list(""):
         msg = "there is something at the path already: a savepoint is written to a new one"
         raise InvalidArgument(
-            msg, path=shown(target_path), hint="give a path that does not exist yet"
+            msg, path=shown_root(target_path), hint="give a path that does not exist yet"
         )
 
     def copy(root: str, file: File) -> File:
@@ -137,10 +137,10 @@ def open_checkpoint(path: str, seal: Seal | None = None) -> tuple[Manifest, Stor
 def _latest_of(path: str, here: Storage) -> tuple[Manifest, Storage]:
     epochs = list_epochs(here)
     if not epochs:
-        msg = f"there is no savepoint or checkpoint at {shown(path)}"
+        msg = f"there is no savepoint or checkpoint at {shown_root(path)}"
         raise StateNotFound(
             msg,
-            path=shown(path),
+            path=shown_root(path),
             hint="give the path of a savepoint, of a checkpoint (.../chk-12), or of a job's folder",
         )
     manifest = read_manifest(here, epochs[-1])

@@ -62,7 +62,7 @@ _MAX_BLOCK = 1 << 31
 
 
 class StateFile(msgspec.Struct, frozen=True):
-    """A file as a manifest names it. `full` ones need no other file; `covers` is the last file that a folded one
+    """A file as a manifest names it. `full` ones need no other file; `covers` is the last file that a compacted one
     stands for."""
 
     name: str
@@ -110,7 +110,7 @@ class StateWriter:
     >>> writer.entries(0, "P", [("a", 1)])
     >>> writer.end()
     >>> reader = StateReader("s/1", io.BytesIO(out.getvalue()))
-    >>> [(reader.header.tables[t].name, kind, entries) for t, kind, entries in reader]
+    >>> [(table.name, kind, entries) for table, kind, entries in reader]
     [('op/count', 'P', [('a', 1)])]
     """
 
@@ -122,7 +122,7 @@ class StateWriter:
         seal: Seal | None = None,
     ) -> None:
         self._seal = seal
-        self._chained = b"" if seal is None else seal.first(header.name)
+        self._signed_to = b"" if seal is None else seal.first(header.name)
         self._stream = stream
         self._dumps = dumps
         self._count = 0
@@ -146,9 +146,9 @@ class StateWriter:
         self._stream.write(_BLOCK.pack(len(body), crc32(body, self._count)))
         self._stream.write(body)
         if self._seal is not None:
-            self._chained = self._seal.block(self._chained, body)
-            self._stream.write(self._chained)
-        self.size += _BLOCK.size + len(body) + len(self._chained)
+            self._signed_to = self._seal.block(self._signed_to, body)
+            self._stream.write(self._signed_to)
+        self.size += _BLOCK.size + len(body) + len(self._signed_to)
         self._count += 1
 
 
@@ -163,14 +163,14 @@ def load_block(info: TableInfo | None, kind: str, data: memoryview) -> Any:
 
 
 class StateReader:
-    """Reads a file from a stream: iterate for (table, kind, entries); table -1 is operator state. Whatever is wrong
-    with the file is a `StateDamaged` that names it, or with a seal a `StateNotSigned`, before it is decoded."""
+    """Reads a file from a stream: iterate for (table, kind, entries); of operator state the table is None. Whatever is
+    wrong with the file is a `StateDamaged` that names it, or with a seal a `StateNotSigned`, before it is decoded."""
 
     def __init__(
         self, name: str, stream: BinaryIO, loads: Loads = load_block, seal: Seal | None = None
     ) -> None:
         self._seal = seal
-        self._chained = b"" if seal is None else seal.first(name)
+        self._signed_to = b"" if seal is None else seal.first(name)
         self._name = name
         self._stream = stream
         self._loads = loads
@@ -195,7 +195,7 @@ class StateReader:
         if self.header.name != name:
             raise damaged(name, f"it is another file: {self.header.name}")
 
-    def __iter__(self) -> Iterator[tuple[int, str, Any]]:
+    def __iter__(self) -> Iterator[tuple[TableInfo | None, str, Any]]:
         tables = self.header.tables
         while True:
             body = self._block()
@@ -206,20 +206,20 @@ class StateReader:
                 if self._stream.read(1):
                     raise damaged(self._name, "it goes on after its end")
                 return
-            table, info, start = -1, None, 1
+            table, start = None, 1
             if kind not in "SO":
-                (table,) = _TABLE.unpack_from(body, 1)
-                info, start = tables[table], 1 + _TABLE.size
-            found = self._loads(info, kind, memoryview(body)[start:])
-            if found is not None:
-                yield table, kind, found
+                (place,) = _TABLE.unpack_from(body, 1)
+                table, start = tables[place], 1 + _TABLE.size
+            entries = self._loads(table, kind, memoryview(body)[start:])
+            if entries is not None:
+                yield table, kind, entries
 
-    def _exactly(self, size: int, what: str) -> bytes:
+    def _exactly(self, size: int, subject: str) -> bytes:
         data = self._stream.read(size)
         while len(data) < size:
             more = self._stream.read(size - len(data))
             if not more:
-                raise damaged(self._name, f"it ends in the middle of {what}")
+                raise damaged(self._name, f"it ends in the middle of {subject}")
             data += more
         return data
 
@@ -232,8 +232,8 @@ class StateReader:
             raise damaged(self._name, f"the checksum of block {self._count} does not match")
         signature = self._exactly(self._signature, f"block {self._count}")
         if self._seal is not None:
-            self._chained = self._seal.block(self._chained, body)
-            if not seals.same(self._chained, signature):
+            self._signed_to = self._seal.block(self._signed_to, body)
+            if not seals.same(self._signed_to, signature):
                 raise seals.forged(self._name)
         self._count += 1
         return body
@@ -253,7 +253,7 @@ def sign_file(
     return writer.size
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Reads plain values only."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -266,7 +266,7 @@ def load_plain(data: bytes | memoryview) -> Any:
     >>> load_plain(pickle.dumps([1, ("a", None)]))
     [1, ('a', None)]
     """
-    return _Plain(io.BytesIO(data)).load()
+    return _PlainUnpickler(io.BytesIO(data)).load()
 
 
 def damaged(name: str, why: str) -> StateDamaged:

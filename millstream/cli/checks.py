@@ -74,8 +74,8 @@ def release(version: str) -> tuple[int, ...]:
     >>> release("4.3.0.dev1"), release("25-ea"), release("1.8.0_392")
     ((4, 3, 0), (25,), (1, 8, 0))
     """
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in found.group().split(".")) if found else ()
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def _java_major(version: str) -> int:
@@ -93,19 +93,19 @@ def check_java(java: Java | None, java_home: str | None = None) -> Finding:
     if java is None:
         where = f"no Java runs from JAVA_HOME={java_home}" if java_home else "no Java found"
         return Finding("Java", "fail", where, _JAVA_FIX)
-    found = f"Java {java.version} in {java.home} (by {java.found_by})"
+    finding = f"Java {java.version} in {java.home} (by {java.found_by})"
     major = _java_major(java.version)
     if major < MINIMUM_JAVA:
-        found += f"; {MINIMUM_JAVA} or newer is needed"
-        return Finding("Java", "fail", found, _JAVA_FIX)
+        finding += f"; {MINIMUM_JAVA} or newer is needed"
+        return Finding("Java", "fail", finding, _JAVA_FIX)
     if java.found_by == "/usr/lib/jvm":
         # Spark looks at JAVA_HOME and at PATH, and nowhere else.
-        found += "; Spark will not look there by itself"
-        return Finding("Java", "warn", found, f"export JAVA_HOME={java.home}")
+        finding += "; Spark will not look there by itself"
+        return Finding("Java", "warn", finding, f"export JAVA_HOME={java.home}")
     if major not in NAMED_JAVA:
         named = ", ".join(map(str, NAMED_JAVA))
-        return Finding("Java", "warn", f"{found}; Spark names {named}", _JAVA_FIX)
-    return Finding("Java", "ok", found)
+        return Finding("Java", "warn", f"{finding}; Spark names {named}", _JAVA_FIX)
+    return Finding("Java", "ok", finding)
 
 
 def check_python(version: tuple[int, ...], executable: str) -> Finding:
@@ -114,12 +114,12 @@ def check_python(version: tuple[int, ...], executable: str) -> Finding:
     >>> check_python((3, 10, 2), "/usr/bin/python3").status
     'fail'
     """
-    found = f"Python {'.'.join(map(str, version[:3]))} ({executable})"
+    finding = f"Python {'.'.join(map(str, version[:3]))} ({executable})"
     if version[:2] < MINIMUM_PYTHON:
         needed = ".".join(map(str, MINIMUM_PYTHON))
         fix = f"python{needed} -m venv .venv && .venv/bin/pip install millstream"
-        return Finding("Python", "fail", f"{found}; {needed} or newer is needed", fix)
-    return Finding("Python", "ok", found)
+        return Finding("Python", "fail", f"{finding}; {needed} or newer is needed", fix)
+    return Finding("Python", "ok", finding)
 
 
 def check_worker_python(
@@ -136,13 +136,13 @@ def check_worker_python(
     if setting is None:
         return Finding(name, "ok", "PYSPARK_PYTHON is not set: the same Python")
     if worker is None:
-        found = f"PYSPARK_PYTHON={setting} does not run"
-        return Finding(name, "fail", found, "unset PYSPARK_PYTHON")
-    found = f"PYSPARK_PYTHON={setting} is Python {'.'.join(map(str, worker[:3]))}"
+        finding = f"PYSPARK_PYTHON={setting} does not run"
+        return Finding(name, "fail", finding, "unset PYSPARK_PYTHON")
+    finding = f"PYSPARK_PYTHON={setting} is Python {'.'.join(map(str, worker[:3]))}"
     if worker[:2] != driver[:2]:
-        found += f", the driver {'.'.join(map(str, driver[:2]))}"
-        return Finding(name, "fail", found, "unset PYSPARK_PYTHON")
-    return Finding(name, "ok", found)
+        finding += f", the driver {'.'.join(map(str, driver[:2]))}"
+        return Finding(name, "fail", finding, "unset PYSPARK_PYTHON")
+    return Finding(name, "ok", finding)
 
 
 def check_package(
@@ -168,15 +168,15 @@ def check_package(
     if package.version is None:
         return Finding(name, "fail", f"not installed{reason}", fix)
     if package.import_error is not None:
-        found = f"{package.version}, and its import fails: {package.import_error}"
-        return Finding(name, "fail", found, f"pip install --force-reinstall '{wanted}'")
+        finding = f"{package.version}, and its import fails: {package.import_error}"
+        return Finding(name, "fail", finding, f"pip install --force-reinstall '{wanted}'")
     version = release(package.version)
     if version < release(minimum) or (below is not None and version >= release(below)):
-        found = f"{package.version}; {wanted.removeprefix(name)} is needed{reason}"
-        return Finding(name, "fail", found, fix)
+        finding = f"{package.version}; {wanted.removeprefix(name)} is needed{reason}"
+        return Finding(name, "fail", finding, fix)
     if untested_from is not None and version >= release(untested_from):
-        found = f"{package.version}; from {untested_from} on it is not fully supported{reason}"
-        return Finding(name, "warn", found, fix)
+        finding = f"{package.version}; from {untested_from} on it is not fully supported{reason}"
+        return Finding(name, "warn", finding, fix)
     return Finding(name, "ok", package.version)
 
 
@@ -205,8 +205,8 @@ def check_spark_home(setting: str | None, version: str | None, pyspark: str | No
     if version is None:
         return Finding(name, "fail", f"{setting} holds no Spark", "unset SPARK_HOME")
     if pyspark is not None and release(version)[:3] != release(pyspark)[:3]:
-        found = f"{setting} holds Spark {version}, PySpark is {pyspark}"
-        return Finding(name, "fail", found, "unset SPARK_HOME")
+        finding = f"{setting} holds Spark {version}, PySpark is {pyspark}"
+        return Finding(name, "fail", finding, "unset SPARK_HOME")
     return Finding(name, "ok", f"{setting} (Spark {version})")
 
 
@@ -231,8 +231,8 @@ def check_hostname(hostname: str, address: str | None, spark_local_ip: str | Non
     if spark_local_ip is not None:
         return Finding("host name", "ok", f"SPARK_LOCAL_IP={spark_local_ip} is used instead")
     if address is None:
-        found = f"{hostname} does not resolve"
-        return Finding("host name", "warn", found, "export SPARK_LOCAL_IP=127.0.0.1")
+        finding = f"{hostname} does not resolve"
+        return Finding("host name", "warn", finding, "export SPARK_LOCAL_IP=127.0.0.1")
     return Finding("host name", "ok", f"{hostname} is {address}")
 
 
@@ -250,10 +250,10 @@ def check_disk(folder: str, free: int | None, writable: bool) -> Finding:
     fix = "export TMPDIR=/path/with/room SPARK_LOCAL_DIRS=/path/with/room"
     if free is None or not writable:
         return Finding(name, "fail", f"{folder} cannot be written", fix)
-    found = f"{_gib(free)} free in {folder}"
+    finding = f"{_gib(free)} free in {folder}"
     if free < MINIMUM_DISK:
-        return Finding(name, "fail", f"{found}; {_gib(MINIMUM_DISK)} is needed", fix)
-    return Finding(name, "ok", found)
+        return Finding(name, "fail", f"{finding}; {_gib(MINIMUM_DISK)} is needed", fix)
+    return Finding(name, "ok", finding)
 
 
 def check_memory(available: int | None) -> Finding:
@@ -264,12 +264,12 @@ def check_memory(available: int | None) -> Finding:
     """
     if available is None:
         return Finding("memory", "ok", "unknown on this system")
-    found = f"{_gib(available)} available"
+    finding = f"{_gib(available)} available"
     if available < COMFORTABLE_MEMORY:
-        found += f"; {_gib(COMFORTABLE_MEMORY)} is comfortable"
+        finding += f"; {_gib(COMFORTABLE_MEMORY)} is comfortable"
         fix = "millstream run -p 1 job.py   # fewer workers; or end other programs"
-        return Finding("memory", "warn", found, fix)
-    return Finding("memory", "ok", found)
+        return Finding("memory", "warn", finding, fix)
+    return Finding("memory", "ok", finding)
 
 
 def check_spark_run(seconds: float | None, error: str | None = None) -> Finding:

@@ -100,8 +100,8 @@ def package(name: str) -> Package:
 def spark_version(home: str) -> str | None:
     """The version of the Spark unpacked in a folder, by the name of its core library."""
     for jar in Path(home).glob("jars/spark-core_*.jar"):
-        if found := re.search(r"spark-core_[\d.]+-(.+)\.jar$", jar.name):
-            return found.group(1)
+        if match := re.search(r"spark-core_[\d.]+-(.+)\.jar$", jar.name):
+            return match.group(1)
     return None
 
 

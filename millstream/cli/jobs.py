@@ -62,7 +62,7 @@ class FoundJob:
 
     @property
     def state(self) -> str:
-        """ "not running", or how its driver stands (`standing`)."""
+        """ "not running", or how the job's driver stands (`standing`)."""
         return "not running" if self.lease is None else standing(self.lease)
 
     @property
@@ -72,7 +72,7 @@ class FoundJob:
 
     @property
     def told(self) -> str:
-        """How it stands, for people."""
+        """How the job stands, for people."""
         match self.state:
             case "running":
                 return f"driver {self.driver}"
@@ -86,7 +86,7 @@ class FoundJob:
 def jobs_in(directory: str) -> list[FoundJob]:
     """All jobs that have a folder below a checkpoint directory."""
     base = open_storage(directory)
-    found = []
+    jobs = []
     for folder in base.list(""):
         storage = base.folder(folder)
         lease = read_lease(storage)
@@ -99,8 +99,8 @@ def jobs_in(directory: str) -> list[FoundJob]:
             except StateError:
                 job_id = "damaged"
         if epochs or lease is not None:
-            found.append(FoundJob(storage, name, job_id, epochs[-1] if epochs else None, lease))
-    return found
+            jobs.append(FoundJob(storage, name, job_id, epochs[-1] if epochs else None, lease))
+    return jobs
 
 
 def find_job(directory: str, wanted: str) -> FoundJob:
@@ -111,17 +111,17 @@ def find_job(directory: str, wanted: str) -> FoundJob:
     ]
     if len(matching) == 1:
         return matching[0]
-    found = ", ".join(job.name for job in jobs) or "no jobs"
+    names = ", ".join(job.name for job in jobs) or "no jobs"
     if matching:
         hint = "give more digits of its id: millstream list shows them"
         raise StateNotFound(
-            f"{wanted!r} stands for several jobs", folder=directory, found=found, hint=hint
+            f"{wanted!r} stands for several jobs", folder=directory, found=names, hint=hint
         )
     hint = (
         "millstream list shows the jobs in a folder; one that is still starting is not there yet, and one that "
         "has ended in order, by stop too, is gone (millstream run -s goes on from its savepoint)"
     )
-    raise StateNotFound(f"there is no job {wanted!r}", folder=directory, found=found, hint=hint)
+    raise StateNotFound(f"there is no job {wanted!r}", folder=directory, found=names, hint=hint)
 
 
 def ask(

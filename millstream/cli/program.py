@@ -59,7 +59,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What to call it in messages."""
+        """What to call the program in messages."""
         return self.script or self.module or ""
 
 
@@ -162,15 +162,15 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
     >>> _settings(["pipeline.name=a=b"])
     {'pipeline.name': 'a=b'}
     """
-    found = {}
+    settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(
                 f"-D{pair} sets nothing", hint="write -Dkey=value, such as -Dpipeline.name=orders"
             )
-        found[key.strip()] = value
-    return found
+        settings[key.strip()] = value
+    return settings
 
 
 def parse_program(

@@ -32,15 +32,15 @@ def show(path: str, as_json: bool, hmac_key_file: str | None) -> None:
     from millstream.state.reader import open_savepoint
 
     with guarded(traceback_wanted=False):
-        found = describe(open_savepoint(path, hmac_key_file=hmac_key_file))
+        content = savepoint_content(open_savepoint(path, hmac_key_file=hmac_key_file))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(content, indent=2))
         return
     echo(
-        f"{'savepoint' if found['savepoint'] else 'checkpoint'} {found['epoch']} of '{on_one_line(found['job'])}'"
+        f"{'savepoint' if content['savepoint'] else 'checkpoint'} {content['epoch']} of '{on_one_line(content['job'])}'"
     )
-    echo(f"job id {found['job_id']}, {found['bytes']:,} bytes in {found['files']} files")
-    for operator in found["operators"]:
+    echo(f"job id {content['job_id']}, {content['bytes']:,} bytes in {content['files']} files")
+    for operator in content["operators"]:
         echo(
             f"\n{on_one_line(operator['name'])}  (uid {on_one_line(operator['uid'])},"
             f" parallelism {operator['parallelism']} of at most {operator['max_parallelism']})"
@@ -57,14 +57,14 @@ def show(path: str, as_json: bool, hmac_key_file: str | None) -> None:
             echo(f"  {operator['fed_back']} records fed back, to be read")
 
 
-def describe(reader: Any) -> dict[str, Any]:
+def savepoint_content(reader: Any) -> dict[str, Any]:
     """What a savepoint holds, as plain data."""
     manifest = reader.manifest
     files = {
         file.name: file.size
         for store in manifest.stores.values()
-        for chain in (store.chain, *(parent.chain for parent in store.parents))
-        for file in chain
+        for segments in (store.segments, *(parent.segments for parent in store.parents))
+        for file in segments
     }
     return {
         "epoch": manifest.epoch,

@@ -32,5 +32,5 @@ def no_effect(why: str) -> Callable[[Marked], Marked]:
 
 def why_no_effect(marked: Any) -> str | None:
     """What `no_effect` said, or None."""
-    found: str | None = getattr(marked, "__no_effect__", None)
-    return found
+    reason: str | None = getattr(marked, "__no_effect__", None)
+    return reason

@@ -40,7 +40,7 @@ class CompletableFuture(Generic[T]):
         return self._future.cancel()
 
     def cancelled(self) -> bool:
-        """Whether it was given up.
+        """Whether the future was given up.
 
         >>> CompletableFuture().cancelled()
         False
@@ -77,7 +77,7 @@ class CompletableFuture(Generic[T]):
         return self._future.exception(timeout)
 
     def set_result(self, result: T) -> bool:
-        """Complete it; False if somebody else was first.
+        """Complete the future; False if somebody else was first.
 
         >>> future = CompletableFuture()
         >>> future.set_result(1), future.set_result(2), future.result()
@@ -90,7 +90,7 @@ class CompletableFuture(Generic[T]):
         return True
 
     def set_exception(self, exception: BaseException) -> bool:
-        """Complete it with an error; False if somebody else was first.
+        """Complete the future with an error; False if somebody else was first.
 
         >>> CompletableFuture().set_exception(ValueError())
         True
@@ -102,7 +102,7 @@ class CompletableFuture(Generic[T]):
         return True
 
     def add_done_callback(self, callback: Callable[[CompletableFuture[T]], Any]) -> None:
-        """Call this when it is done; at once if it is.
+        """Call a function when the future is done; at once if it is.
 
         >>> future = CompletableFuture()
         >>> future.add_done_callback(lambda done: print("got", done.result()))

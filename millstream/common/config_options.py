@@ -109,7 +109,7 @@ class OptionBuilder:
         )
 
     def float_type(self) -> TypedConfigOptionBuilder[float]:
-        """A number.
+        """The value is a number.
 
         >>> ConfigOptions.key("a").float_type().default_value(1.0).parse("1.5")
         1.5
@@ -117,7 +117,7 @@ class OptionBuilder:
         return TypedConfigOptionBuilder(self._key, "float", "a number", _parse_float)
 
     def double_type(self) -> TypedConfigOptionBuilder[float]:
-        """A number.
+        """The value is a number.
 
         >>> ConfigOptions.key("a").double_type().default_value(1.0).parse(2)
         2.0
@@ -125,7 +125,7 @@ class OptionBuilder:
         return TypedConfigOptionBuilder(self._key, "double", "a number", _parse_float)
 
     def string_type(self) -> TypedConfigOptionBuilder[str]:
-        """Text.
+        """The value is text.
 
         >>> ConfigOptions.key("a").string_type().default_value("").parse(12)
         '12'
@@ -246,14 +246,14 @@ class Choice:
     choices: tuple[str, ...]
 
     def __call__(self, value: Any) -> str:
-        word = _fold(to_text(value))
+        word = _plain_word(to_text(value))
         for choice in self.choices:
-            if _fold(choice) == word:
+            if _plain_word(choice) == word:
                 return choice
         raise InvalidArgument("this is none of the choices", got=repr(value)[:200])
 
 
-def _fold(word: str) -> str:
+def _plain_word(word: str) -> str:
     return word.strip().lower().replace("-", "_")
 
 

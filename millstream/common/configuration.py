@@ -174,7 +174,7 @@ class Configuration:
             raise _unreadable(key, value, "bytes, as base64") from None
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
-        """Set bytes.
+        """Set a key to bytes.
 
         >>> Configuration().set_bytearray("a", bytearray(b"xy")).to_dict()
         {'a': 'eHk='}
@@ -329,12 +329,12 @@ def parse_memory(value: str | int) -> int:
     >>> parse_memory("64 mb"), parse_memory("1kb"), parse_memory(7)
     (67108864, 1024, 7)
     """
-    found = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value))
-    unit = None if found is None else _MEMORY_UNITS.get(found.group(2).lower() or "b")
-    if found is None or unit is None:
+    match = None if isinstance(value, bool) else _MEMORY.fullmatch(str(value))
+    unit = None if match is None else _MEMORY_UNITS.get(match.group(2).lower() or "b")
+    if match is None or unit is None:
         raise InvalidArgument(
             "this is not a size of memory",
             got=repr(value)[:200],
             hint='pass "64 mb", "256 kb", "1 gb" or a number of bytes',
         )
-    return int(Decimal(found.group(1)) * unit)
+    return int(Decimal(match.group(1)) * unit)

@@ -89,7 +89,7 @@ def declared(configuration: Configuration) -> Declared:
         executable=options.get(configuration, options.PYTHON_EXECUTABLE),
         jars=(
             *_list(options.get(configuration, options.JARS)),
-            *(_local(one) for one in _list(options.get(configuration, options.CLASSPATHS))),
+            *(_local(path) for path in _list(options.get(configuration, options.CLASSPATHS))),
         ),
     )
 
@@ -128,12 +128,12 @@ def _cached_files(text: str) -> tuple[CachedFile, ...]:
     fields: dict[str, str] = {}
     position = 0
     while position < len(text):
-        found = _FIELD.match(text, position)
-        if found is None:
+        match = _FIELD.match(text, position)
+        if match is None:
             break
-        key, value, end = found.groups()
+        key, value, end = match.groups()
         fields[key] = value[1:-1].replace("''", "'") if value[:1] in ("'", '"') else value
-        position = found.end()
+        position = match.end()
         if end != ",":
             if "name" not in fields or "path" not in fields:
                 position = -1

@@ -177,7 +177,7 @@ class ExecutionConfig:
 
     @no_effect(_CLOSURES)
     def is_closure_cleaner_enabled(self) -> bool:
-        """Whether it was left on.
+        """Whether the closure cleaner was left on.
 
         >>> ExecutionConfig().is_closure_cleaner_enabled()
         True
@@ -221,7 +221,7 @@ class ExecutionConfig:
         return self._set_boolean(options.OBJECT_REUSE.key, False)
 
     def is_object_reuse_enabled(self) -> bool:
-        """Whether it was switched on.
+        """Whether object reuse was switched on.
 
         >>> ExecutionConfig().is_object_reuse_enabled()
         False
@@ -278,11 +278,11 @@ def checked_max_parallelism(value: Any) -> int:
     return _in_range("the max parallelism", value)
 
 
-def _in_range(what: str, value: Any, hint: str | None = None) -> int:
+def _in_range(subject: str, value: Any, hint: str | None = None) -> int:
     most = options.MOST_PARALLELISM
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
         return value
-    raise InvalidArgument(f"{what} must be from 1 to {most}", got=repr(value)[:200], hint=hint)
+    raise InvalidArgument(f"{subject} must be from 1 to {most}", got=repr(value)[:200], hint=hint)
 
 
 # Flink writes a map as name:value,name:value with '...' around a part that has one of , : '
@@ -305,8 +305,8 @@ def _parse_map(text: str) -> dict[str, str]:
     pairs = {}
     position = 0
     while position < len(text):
-        found = _PAIR.match(text, position)
-        if found is None:
+        match = _PAIR.match(text, position)
+        if match is None:
             key = options.GLOBAL_JOB_PARAMETERS.key
             raise ConfigurationError(
                 f"the configuration value of {key!r} cannot be read",
@@ -314,6 +314,6 @@ def _parse_map(text: str) -> dict[str, str]:
                 value=text,
                 wanted="name:value,name:value",
             )
-        pairs[_unquote(found.group(1))] = _unquote(found.group(2))
-        position = found.end()
+        pairs[_unquote(match.group(1))] = _unquote(match.group(2))
+        position = match.end()
     return pairs

@@ -46,7 +46,7 @@ class JobExecutionResult:
         return True
 
     def get_job_execution_result(self) -> JobExecutionResult:
-        """This object."""
+        """This object itself, as in PyFlink."""
         return self
 
     def get_net_runtime(self) -> int:

@@ -27,8 +27,8 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> s
     """
     lines = [f"<table><caption{_LEFT}>{escape(caption)}</caption>"]
     if head:
-        lines.append(f"<thead><tr>{''.join(_cell('th', one) for one in head)}</tr></thead>")
-    body = ("".join(_cell("td", one) for one in row) for row in rows)
+        lines.append(f"<thead><tr>{''.join(_cell('th', cell) for cell in head)}</tr></thead>")
+    body = ("".join(_cell("td", cell) for cell in row) for row in rows)
     lines.append(f"<tbody>{''.join(f'<tr>{cells}</tr>' for cells in body)}</tbody></table>")
     return "\n".join(lines)
 

@@ -123,7 +123,8 @@ AUTO_WATERMARK_INTERVAL = _known(
     .duration_type()
     .at_least(0, "ms")
     .default_value("200 ms"),
-    "0 means that periodic watermark generators are never asked; else they are at the borders of buffers and epochs.",
+    "0 means that periodic watermark generators are asked at the end only; else they are after at most 1024 records, "
+    "and at the end of every epoch.",
 )
 OPERATOR_CHAINING = _known(
     _key("pipeline.operator-chaining.enabled").boolean_type().default_value(True),
@@ -482,7 +483,7 @@ RESUME = _known(
 )
 PRINT_GENERATED_CODE = _known(
     _key("millstream.print.generated-code").boolean_type().default_value(False),
-    "Whether the loops that are generated for a job are logged.",
+    "Whether the loops that are generated for a job are printed, by each worker to its standard output.",
 )
 PROGRESS = _known(
     _key("millstream.progress").enum_type("auto", "true", "false").default_value("auto"),

@@ -76,7 +76,7 @@ class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
         return self.restart_attempts
 
     def get_delay_between_attempts_interval(self) -> timedelta:
-        """The pause.
+        """The pause between two attempts.
 
         >>> RestartStrategies.fixed_delay_restart(3, 500).get_delay_between_attempts_interval()
         datetime.timedelta(microseconds=500000)

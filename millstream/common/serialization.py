@@ -17,6 +17,8 @@ from millstream.common.types import Row, format_row
 from millstream.errors import InvalidArgument
 
 __all__ = [
+    "BulkWriter",
+    "BulkWriterFactory",
     "ByteArraySchema",
     "DeserializationSchema",
     "Encoder",
@@ -81,7 +83,7 @@ class DeserializationSchema(ABC):
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
-    """Text.
+    """Text as bytes of a charset.
 
     >>> SimpleStringSchema().serialize("é")
     b'\\xc3\\xa9'
@@ -111,7 +113,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         return bytes(message).decode(self._charset, "replace")
 
     def get_produced_type(self) -> TypeInformation:
-        """Text."""
+        """The type of texts."""
         return Types.STRING()
 
 
@@ -123,15 +125,15 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """
 
     def serialize(self, element: Any) -> bytes:
-        """The bytes."""
+        """The bytes as they are."""
         return bytes(_check_bytes(element))
 
     def deserialize(self, message: bytes) -> bytes:
-        """The bytes."""
+        """The bytes as they are."""
         return bytes(_check_bytes(message))
 
     def get_produced_type(self) -> TypeInformation:
-        """Bytes."""
+        """The type of bytes."""
         return Types.PRIMITIVE_ARRAY(Types.BYTE())
 
 
@@ -153,7 +155,7 @@ class RowFieldExtractorSchema(SerializationSchema):
 
     @property
     def field_index(self) -> int:
-        """Which field.
+        """Which field is written.
 
         >>> RowFieldExtractorSchema(0).field_index
         0
@@ -161,7 +163,7 @@ class RowFieldExtractorSchema(SerializationSchema):
         return self._field_index
 
     def get_field_index(self) -> int:
-        """Which field.
+        """Which field is written.
 
         >>> RowFieldExtractorSchema(0).get_field_index()
         0
@@ -191,6 +193,56 @@ class RowFieldExtractorSchema(SerializationSchema):
 
     def __hash__(self) -> int:
         return self._field_index
+
+
+class BulkWriter(ABC):
+    """Writes the records of one file, many at a time (Flink's `BulkWriter`)."""
+
+    held: int = 0
+    """About how many bytes were given to the writer and are not in the stream yet."""
+
+    @abstractmethod
+    def add_element(self, element: Any) -> None:
+        """Take one record."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is held, and whatever a file ends in. The stream stays open."""
+
+    def discard(self) -> None:
+        """Let go of everything; the file will be removed. Called, while the stream is open, instead of `finish`."""
+
+
+class BulkWriterFactory(ABC):
+    """Makes the writers of `FileSink.for_bulk_format`, one for each file. It travels to the workers.
+
+    >>> import io, json
+    >>> class Everything(BulkWriter):
+    ...     def __init__(self, stream):
+    ...         self.stream, self.records = stream, []
+    ...
+    ...     def add_element(self, element):
+    ...         self.records.append(element)
+    ...
+    ...     def finish(self):
+    ...         self.stream.write(json.dumps(self.records).encode())
+    >>> class JsonLists(BulkWriterFactory):
+    ...     def create(self, stream):
+    ...         return Everything(stream)
+    >>> stream = io.BytesIO()
+    >>> writer = JsonLists().create(stream)
+    >>> writer.add_element(1)
+    >>> writer.finish()
+    >>> stream.getvalue()
+    b'[1]'
+    """
+
+    concatenable: bool = False
+    """True if two files, one after the other, are a file again."""
+
+    @abstractmethod
+    def create(self, stream: BinaryIO) -> BulkWriter:
+        """A writer into a new file."""
 
 
 class Encoder(ABC):

@@ -259,9 +259,9 @@ def _instant(seconds: int, nanos: int) -> Instant:
     return Instant(seconds, nanos)
 
 
-keep(Time, lambda one: (one._milliseconds,), _time)
-keep(Duration, lambda one: (one._nanos,), _duration)
-keep(Instant, lambda one: (one.seconds, one.nanos), _instant)
+keep(Time, lambda time: (time._milliseconds,), _time)
+keep(Duration, lambda duration: (duration._nanos,), _duration)
+keep(Instant, lambda instant: (instant.seconds, instant.nanos), _instant)
 
 
 DurationLike: TypeAlias = str | int | timedelta | Duration | Time
@@ -305,13 +305,13 @@ def parse_duration(value: DurationLike) -> int:
 
 
 def _parse_text(text: str) -> int:
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise _not_a_duration(text)
-    nanos = _UNITS.get(found.group(2).lower() or "ms")
+    nanos = _UNITS.get(match.group(2).lower() or "ms")
     if nanos is None:
         raise _not_a_duration(text)
-    return int(Decimal(found.group(1)) * nanos // _MILLI)
+    return int(Decimal(match.group(1)) * nanos // _MILLI)
 
 
 def _not_a_duration(value: Any) -> InvalidArgument:

@@ -60,7 +60,7 @@ class Types:
 
     @staticmethod
     def STRING() -> TypeInformation:
-        """Text.
+        """The type of texts.
 
         >>> Types.STRING().convert("a")
         'a'
@@ -224,7 +224,7 @@ class Types:
 
     @staticmethod
     def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:
-        """A tuple.
+        """Tuples with a type for each field.
 
         >>> Types.TUPLE([Types.STRING(), Types.INT()]).convert(["a", 1])
         ('a', 1)
@@ -260,7 +260,7 @@ class Types:
 
     @staticmethod
     def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
-        """A dict.
+        """Dicts with types of keys and values.
 
         >>> Types.MAP(Types.STRING(), Types.FLOAT()).convert({"a": 1})
         {'a': 1.0}
@@ -269,7 +269,7 @@ class Types:
 
     @staticmethod
     def LIST(element_type_info: TypeInformation) -> TypeInformation:
-        """A list.
+        """Lists with a type of elements.
 
         >>> Types.LIST(Types.INT()).convert((1, 2))
         [1, 2]

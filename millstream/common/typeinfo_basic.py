@@ -12,6 +12,7 @@ import datetime
 from enum import Enum
 from typing import Any
 
+from millstream.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from millstream.common.time import Instant
 from millstream.common.typeinfo_convert import CONVERTERS, Converter
 
@@ -125,7 +126,7 @@ _CHECKS = {
     BasicType.BOOLEAN: "type({v}) is bool",
     BasicType.SHORT: "type({v}) is int and -32768 <= {v} <= 32767",
     BasicType.INT: "type({v}) is int and -2147483648 <= {v} <= 2147483647",
-    BasicType.LONG: "type({v}) is int and -9223372036854775808 <= {v} <= 9223372036854775807",
+    BasicType.LONG: f"type({{v}}) is int and {MIN_LONG_VALUE} <= {{v}} <= {MAX_LONG_VALUE}",
     BasicType.DOUBLE: "type({v}) is float",
     BasicType.CHAR: "type({v}) is str and len({v}) == 1",
     BasicType.BIG_INT: "type({v}) is int",
@@ -144,7 +145,7 @@ class BasicTypeInfo(TypeInformation):
 
     @property
     def basic_type(self) -> BasicType:
-        """Which of them it is."""
+        """Which of the basic types this is."""
         return self._basic_type
 
     def convert(self, value: Any) -> Any:
@@ -176,7 +177,7 @@ class BasicTypeInfo(TypeInformation):
 
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo:
-        """Text."""
+        """The type of texts."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
@@ -246,7 +247,7 @@ class InstantTypeInfo(BasicTypeInfo):
         super().__init__(basic_type)
 
     def need_conversion(self) -> bool:
-        """Always."""
+        """True: values are always converted."""
         return True
 
     def to_internal_type(self, obj: Any) -> Any:
@@ -289,7 +290,7 @@ class SqlTimeTypeInfo(TypeInformation):
         return CONVERTERS[repr(self)](value)
 
     def need_conversion(self) -> bool:
-        """Always."""
+        """True: values are always converted."""
         return True
 
     @staticmethod

@@ -73,12 +73,12 @@ class _FieldsTypeInfo(TypeInformation):
         for name, convert, field in zip(self._names, self._converters, fields, strict=True):
             try:
                 convert(field)
-            except TypeMismatchError as found:
-                return nested_misfit(found, repr(self), name)
+            except TypeMismatchError as cause:
+                return nested_misfit(cause, repr(self), name)
         return error
 
     def need_conversion(self) -> bool:
-        """Always."""
+        """True: values are always converted."""
         return True
 
     def from_internal_type(self, obj: Any) -> Any:
@@ -162,8 +162,8 @@ class RowTypeInfo(_FieldsTypeInfo):
         if isinstance(value, dict):
             # One that is missing is None, as in PyFlink; one too many would be lost.
             if not value.keys() <= set(names):
-                found = ", ".join(map(str, value))
-                raise misfit(value, repr(self), found=f"dict with the fields {found}")
+                given = ", ".join(map(str, value))
+                raise misfit(value, repr(self), found=f"dict with the fields {given}")
             return make_row(names, self._convert_fields(value, [value.get(name) for name in names]))
         raise misfit(value, repr(self))
 
@@ -291,8 +291,8 @@ class _ElementsTypeInfo(TypeInformation):
         for position, element in enumerate(elements):
             try:
                 self.elem_type.convert(element)
-            except TypeMismatchError as found:
-                return nested_misfit(found, repr(self), f"[{position}]")
+            except TypeMismatchError as cause:
+                return nested_misfit(cause, repr(self), f"[{position}]")
         return error
 
     def _parts(self) -> tuple[Any, ...]:
@@ -365,7 +365,7 @@ class ObjectArrayTypeInfo(_ElementsTypeInfo):
 
 
 class ListTypeInfo(_ElementsTypeInfo):
-    """A list.
+    """Lists with a type of elements.
 
     >>> ListTypeInfo(BasicTypeInfo.STRING_TYPE_INFO())
     ListTypeInfo<String>
@@ -373,7 +373,7 @@ class ListTypeInfo(_ElementsTypeInfo):
 
 
 class MapTypeInfo(TypeInformation):
-    """A dict.
+    """Dicts with types of keys and values.
 
     >>> MapTypeInfo(BasicTypeInfo.STRING_TYPE_INFO(), BasicTypeInfo.INT_TYPE_INFO())
     MapTypeInfo<String, Integer>

@@ -140,8 +140,8 @@ def _to_char(value: Any) -> Any:
         return None
     if isinstance(value, str) and len(value) == 1:
         return str.__str__(value)
-    found = f"str of length {len(value)}" if isinstance(value, str) else None
-    raise misfit(value, "Char", found=found)
+    length = f"str of length {len(value)}" if isinstance(value, str) else None
+    raise misfit(value, "Char", found=length)
 
 
 def _to_boolean(value: Any) -> Any:

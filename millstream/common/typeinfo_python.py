@@ -92,7 +92,7 @@ class _ManyTypeInfo(TypeInformation):
             raise misfit(value, repr(self))
         convert = self.elem_type.converter
         try:
-            made = self.made(convert(one) for one in value)
+            made = self.made(convert(element) for element in value)
         except TypeMismatchError as error:
             raise nested_misfit(error, repr(self), "[]") from None
         except TypeError:
@@ -137,7 +137,7 @@ class EnumTypeInfo(TypeInformation):
     def __init__(self, enum: type[Enum]) -> None:
         self.enum = enum
         self.name = enum.__qualname__
-        self.members = [one.name for one in enum]
+        self.members = [member.name for member in enum]
 
     def convert(self, value: Any) -> Any:
         """The member as it is."""
@@ -171,20 +171,20 @@ class RecordTypeInfo(TypeInformation):
         if isinstance(value, Row):
             value = dict(zip(value._fields or (), value, strict=False)) or value
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         if not isinstance(value, dict):
             raise misfit(value, repr(self))
         return dict(zip(self.names, self.convert_fields(value), strict=True))
 
-    def convert_fields(self, found: dict[str, Any]) -> list[Any]:
+    def convert_fields(self, values: dict[str, Any]) -> list[Any]:
         """The fields in their order, each made to fit."""
-        if found.keys() != set(self.names):
-            names = ", ".join(map(str, found))
-            raise misfit(found, repr(self), found=f"the fields {names}")
+        if values.keys() != set(self.names):
+            names = ", ".join(map(str, values))
+            raise misfit(values, repr(self), found=f"the fields {names}")
         made = []
         for name, kind in zip(self.names, self.kinds, strict=True):
             try:
-                made.append(kind.converter(found[name]))
+                made.append(kind.converter(values[name]))
             except TypeMismatchError as error:
                 raise nested_misfit(error, repr(self), name) from None
         return made
@@ -212,12 +212,12 @@ class DataclassTypeInfo(RecordTypeInfo):
         fields = dataclasses.fields(self.cls)
         params = getattr(cls, "__dataclass_params__", None)
         variables = any(
-            getattr(one, "_field_type", None) is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
-            for one in getattr(cls, "__dataclass_fields__", {}).values()
+            getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
+            for field in getattr(cls, "__dataclass_fields__", {}).values()
         )
         # What __post_init__ keeps beside the fields is made again with the object.
         self._init = (
-            [one.name for one in fields if one.init]
+            [field.name for field in fields if field.init]
             if hasattr(cls, "__post_init__") and getattr(params, "init", False) and not variables
             else None
         )
@@ -232,14 +232,14 @@ class DataclassTypeInfo(RecordTypeInfo):
             kind.__qualname__ == cls.__qualname__
             and kind.__module__ == cls.__module__
             and dataclasses.is_dataclass(kind)
-            and [one.name for one in dataclasses.fields(kind)] == self.names
+            and [field.name for field in dataclasses.fields(kind)] == self.names
         ):
             raise misfit(value, repr(self))
         try:
-            found = {name: getattr(value, name) for name in self.names}
+            fields = {name: getattr(value, name) for name in self.names}
         except AttributeError as error:
             raise misfit(value, repr(self), found=str(error)) from None
-        return self.make(self.convert_fields(found))
+        return self.make(self.convert_fields(fields))
 
     def make(self, values: Sequence[Any]) -> Any:
         """The object with these fields, exactly."""
@@ -287,10 +287,10 @@ def dataclass_type(cls: type, outer: tuple[type, ...] = ()) -> DataclassTypeInfo
     [TimestampTypeInfo, ListTypeInfo<String>]
     """
     fields = dataclasses.fields(cls)
-    hints = [_resolved(cls, one.type) for one in fields]
+    hints = [_resolved(cls, field.type) for field in fields]
     return DataclassTypeInfo(
         cls,
-        [one.name for one in fields],
+        [field.name for field in fields],
         [type_of_hint(hint, (*outer, cls)) for hint in hints],
     )
 
@@ -301,7 +301,7 @@ def _resolved(cls: type, hint: Any) -> Any:
         return hint
     # A script's own names are not there in a worker, so that they are not looked for anywhere.
     module = None if cls.__module__ == "__main__" else sys.modules.get(cls.__module__)
-    names = {one.__name__: one for one in _LEAVES} | {"datetime": datetime.datetime}
+    names = {kind.__name__: kind for kind in _LEAVES} | {"datetime": datetime.datetime}
     names |= {**vars(typing), **({} if module is None else vars(module)), cls.__name__: cls}
     holder = types.SimpleNamespace(__annotations__={"it": hint})
     try:
@@ -324,7 +324,7 @@ def type_of_hint(hint: Any, outer: tuple[type, ...] = ()) -> TypeInformation:
     if origin is typing.Annotated:
         return type_of_hint(parts[0], outer)
     if origin in (typing.Union, types.UnionType):
-        others = [one for one in parts if one is not type(None)]
+        others = [part for part in parts if part is not type(None)]
         # None passes everywhere.
         return type_of_hint(others[0], outer) if len(others) == 1 else _OBJECT
     if isinstance(hint, type) and origin is None:
@@ -334,7 +334,7 @@ def type_of_hint(hint: Any, outer: tuple[type, ...] = ()) -> TypeInformation:
         if issubclass(hint, Enum) and not issubclass(hint, Flag):
             return EnumTypeInfo(hint)
         return _OBJECT
-    inner = [_OBJECT if one is Ellipsis else type_of_hint(one, outer) for one in parts]
+    inner = [_OBJECT if part is Ellipsis else type_of_hint(part, outer) for part in parts]
     if origin is list:
         return ListTypeInfo(inner[0])
     if origin is dict:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from millstream.api.source import SourceReader, SplitEnumerator
+from millstream.api.source import SourceReader, SplitEnumerator, SplitPosition
 from millstream.errors import MillstreamError, SourceError, told
 from millstream.redaction import get_logger
 
@@ -124,9 +124,7 @@ class BufferedEnumerator(SplitEnumerator):
 
     def restored(self, positions: dict[str, int]) -> None:
         """Count on from where the split was; what came before that is gone."""
-        position = positions.get(self._split, 0)
-        self._ended = position < 0
-        self._first = ~position if position < 0 else position
+        self._first, self._ended = SplitPosition.of(positions.get(self._split, 0))
 
     def discover(self) -> Sequence[str]:
         """The one split; starts the thread when first called."""
@@ -186,7 +184,7 @@ class BufferedEnumerator(SplitEnumerator):
 
 
 class DriverOnlyReader(SourceReader):
-    """What workers have of such a source: nothing, as records come with their epoch.
+    """The reader of a source that only the driver reads: workers have nothing of it, as records come with their epoch.
 
     >>> DriverOnlyReader().read("demo", 0, 0)
     []

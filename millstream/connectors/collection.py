@@ -39,7 +39,7 @@ class CollectionSource(Source):
         return self._count
 
     def boundedness(self) -> Boundedness:
-        """Bounded."""
+        """Bounded, as every collection is."""
         return Boundedness.BOUNDED
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
@@ -51,7 +51,7 @@ class CollectionSource(Source):
         return _CollectionReader(self._pickled)
 
     def max_parallelism(self) -> int:
-        """One."""
+        """One: there is a single split."""
         return 1
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator, SplitPosition
 from millstream.errors import InvalidArgument, SourceError
 from millstream.runtime.base.recognize import keeps_nothing
 
@@ -125,7 +125,7 @@ class GeneratorSplits(SplitEnumerator):
         """Go on with the splits there were; the rate counts from when they are first asked for."""
         if positions:
             self._splits = list(positions)
-        self._before = sum(~place if place < 0 else place for place in positions.values())
+        self._before = sum(SplitPosition.of(number).at for number in positions.values())
         self._since = None
         self._warm = False
 

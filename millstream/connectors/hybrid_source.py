@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator, SplitPosition
 from millstream.errors import InvalidArgument
 
 __all__ = ["HybridSource", "HybridSourceBuilder"]
@@ -36,7 +36,7 @@ class HybridSource(Source):
 
     @staticmethod
     def builder(first_source: Source) -> HybridSourceBuilder:
-        """Begin with this source."""
+        """Begin with a source."""
         return HybridSourceBuilder(first_source)
 
     def validate(self) -> None:
@@ -73,7 +73,7 @@ class HybridSource(Source):
     def max_parallelism(self) -> int | None:
         """The most that any of the sources can use."""
         most = [source.max_parallelism() for source in self._sources]
-        return None if None in most else max(one for one in most if one is not None)
+        return None if None in most else max(limit for limit in most if limit is not None)
 
 
 class HybridSourceBuilder:
@@ -89,7 +89,7 @@ class HybridSourceBuilder:
         self._sources = [_checked(first_source)]
 
     def add_source(self, source: Source) -> HybridSourceBuilder:
-        """Then read this one."""
+        """Read another source after those before."""
         last = self._sources[-1]
         if last.boundedness() is not Boundedness.BOUNDED:
             raise InvalidArgument(
@@ -102,7 +102,7 @@ class HybridSourceBuilder:
         return self
 
     def build(self) -> HybridSource:
-        """The source."""
+        """The source that was built."""
         return HybridSource(self._sources)
 
 
@@ -129,7 +129,9 @@ class _HybridSplits(SplitEnumerator):
 
     def restored(self, positions: dict[str, int]) -> None:
         by_source = _by_source(positions)
-        self._done.update(name for name, position in positions.items() if position < 0)
+        self._done.update(
+            name for name, number in positions.items() if SplitPosition.of(number).ended
+        )
         for number in range(max(by_source, default=0) + 1):
             self._begin(by_source.get(number, {}))
 
@@ -148,17 +150,17 @@ class _HybridSplits(SplitEnumerator):
         if not self._inner:
             self._begin({})
         self._reading = len(self._sources)
-        found: list[str] = []
+        names: list[str] = []
         number = 0
         while number < len(self._inner):
             inner = self._inner[number]
             splits = [_name(number, split) for split in inner.discover()]
-            found += splits
+            names += splits
             number += 1
             follows = number == len(self._inner) < len(self._sources)
             if follows and inner.exhausted() and self._done.issuperset(splits):
                 self._begin({})
-        return found
+        return names
 
     def available(self, split: str, position: int) -> int:
         number, inner = _parse(split)
@@ -226,11 +228,11 @@ class _HybridReader(SourceReader):
 
 
 def _by_source(positions: dict[str, int]) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
+    by_source: dict[int, dict[str, int]] = {}
     for name, position in positions.items():
         number, split = _parse(name)
-        found.setdefault(number, {})[split] = position
-    return found
+        by_source.setdefault(number, {})[split] = position
+    return by_source
 
 
 def _name(number: int, split: str) -> str:

@@ -38,7 +38,7 @@ class NumberSequenceSource(Source):
         self._end = end
 
     def boundedness(self) -> Boundedness:
-        """Bounded."""
+        """Bounded, as every range is."""
         return Boundedness.BOUNDED
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:

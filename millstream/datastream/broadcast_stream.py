@@ -24,11 +24,11 @@ class BroadcastStream:
     def __init__(
         self, input_stream: DataStream, *map_state_descriptors: MapStateDescriptor
     ) -> None:
-        for one in map_state_descriptors:
-            if not isinstance(one, MapStateDescriptor):
+        for descriptor in map_state_descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
                 msg = "broadcast takes descriptors of the broadcast state"
                 raise InvalidArgument(
-                    msg, got=type(one).__name__, hint='pass MapStateDescriptor("rules")'
+                    msg, got=type(descriptor).__name__, hint='pass MapStateDescriptor("rules")'
                 )
         self.input_stream = input_stream
         self.broadcast_state_descriptors = map_state_descriptors

@@ -47,7 +47,7 @@ class CheckpointConfig:
         return self._set(options.CHECKPOINTING_INTERVAL, f"{interval} ms")
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """The guarantee."""
+        """The guarantee that checkpoints give."""
         return CheckpointingMode(options.get(self._configuration, options.CHECKPOINTING_MODE))
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
@@ -59,7 +59,7 @@ class CheckpointConfig:
         return int(options.get(self._configuration, options.CHECKPOINTING_TIMEOUT))
 
     def set_checkpoint_timeout(self, checkpoint_timeout: Any) -> CheckpointConfig:
-        """Set that time."""
+        """Set the time after which a checkpoint is given up."""
         return self._set(options.CHECKPOINTING_TIMEOUT, f"{parse_duration(checkpoint_timeout)} ms")
 
     def get_min_pause_between_checkpoints(self) -> int:
@@ -69,7 +69,7 @@ class CheckpointConfig:
     def set_min_pause_between_checkpoints(
         self, min_pause_between_checkpoints: Any
     ) -> CheckpointConfig:
-        """Set that pause."""
+        """Set the shortest pause between two checkpoints."""
         pause = parse_duration(min_pause_between_checkpoints)
         return self._set(options.CHECKPOINTING_MIN_PAUSE, f"{pause} ms")
 
@@ -89,7 +89,7 @@ class CheckpointConfig:
     def set_tolerable_checkpoint_failure_number(
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
-        """Set that number."""
+        """Set how many failed checkpoints in a row are tolerated."""
         return self._set(
             options.CHECKPOINTING_TOLERABLE_FAILURES, str(tolerable_checkpoint_failure_number)
         )
@@ -119,7 +119,7 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Choose it."""
+        """Choose what becomes of checkpoints when the job is cancelled."""
         return self._set(options.CHECKPOINTING_RETENTION, retention_mode.value)
 
     @no_effect(_ALIGNED)
@@ -149,8 +149,8 @@ class CheckpointConfig:
     @no_effect(_ALIGNED)
     def get_aligned_checkpoint_timeout(self) -> Duration:
         """How long an aligned checkpoint may take before it would become an unaligned one."""
-        found = int(options.get(self._configuration, options.CHECKPOINTING_ALIGNED_TIMEOUT))
-        return Duration.of_millis(found)
+        timeout = int(options.get(self._configuration, options.CHECKPOINTING_ALIGNED_TIMEOUT))
+        return Duration.of_millis(timeout)
 
     @no_effect(_ALIGNED)
     def set_alignment_timeout(self, alignment_timeout: Any) -> CheckpointConfig:
@@ -173,7 +173,7 @@ class CheckpointConfig:
 
     @no_effect(_ALIGNED)
     def is_force_unaligned_checkpoints(self) -> bool:
-        """What was set."""
+        """Whether unaligned checkpoints were forced."""
         return bool(options.get(self._configuration, options.CHECKPOINTING_UNALIGNED_FORCED))
 
     def _set(self, option: ConfigOption[Any], value: str) -> CheckpointConfig:

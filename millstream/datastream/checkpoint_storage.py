@@ -27,9 +27,9 @@ def _place(path: str) -> str:
     >>> _place("hdfs://host:8020//checkpoints/"), _place("file:///c")
     ('hdfs://host:8020/checkpoints', 'file:/c')
     """
-    found = _URI.fullmatch(str(path).strip())
-    assert found is not None
-    scheme, host, rest = found.groups()
+    match = _URI.fullmatch(str(path).strip())
+    assert match is not None
+    scheme, host, rest = match.groups()
     names = re.sub("/+", "/", rest.replace("\\", "/"))
     if not scheme:
         msg = "The scheme (hdfs://, file://, etc) is null. Please specify the file system scheme explicitly in the URI."

@@ -75,8 +75,8 @@ class CloseableIterator(Generic[T]):
                     raise StopIteration
                 if self._left is not None:
                     self._left -= 1
-                found: T = record
-                return found
+                element: T = record
+                return element
             self._at_hand = iter(self._results.get())
         raise StopIteration
 

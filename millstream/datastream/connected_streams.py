@@ -50,9 +50,9 @@ class ConnectedStreams:
         )
 
     def _keys(self) -> tuple[Key, ...]:
-        one, two = self.stream1, self.stream2
-        if isinstance(one, KeyedStream) and isinstance(two, KeyedStream):
-            return one._key, two._key
+        first, second = self.stream1, self.stream2
+        if isinstance(first, KeyedStream) and isinstance(second, KeyedStream):
+            return first._key, second._key
         return ()
 
     def _apply(self, name: str, operator: ops.Operator, output_type: Any) -> DataStream:

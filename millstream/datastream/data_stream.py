@@ -45,6 +45,7 @@ from millstream.graph.transformations import (
 if TYPE_CHECKING:
     from millstream.api.window_assigner import WindowAssigner
     from millstream.api.windows import CountWindow
+    from millstream.connectors.spark import SparkSink
 
     # PyFlink has these in this module too (`X as X`); when a program runs, `millstream.names` finds them.
     from millstream.datastream.broadcast_stream import (
@@ -200,12 +201,14 @@ class DataStream(OperatorSettings, Generic[T]):
         >>> sorted(small.union(large).execute_and_collect())
         [1, 2, 100]
         """
-        if not all(isinstance(one, DataStream) for one in streams):
+        if not all(isinstance(stream, DataStream) for stream in streams):
             raise InvalidArgument("union takes streams", got=repr(streams))
         self._check_same_environment("union", *streams)
-        inputs = tuple(one._values()._transformation for one in (self, *streams))
+        inputs = tuple(stream._values()._transformation for stream in (self, *streams))
         first = inputs[0].output_type
-        common = first if all(one.output_type == first for one in inputs) else None
+        common = (
+            first if all(transformation.output_type == first for transformation in inputs) else None
+        )
         return DataStream(
             self._env, UnionTransformation(self._env._next_id(), common, inputs=inputs)
         )
@@ -328,7 +331,7 @@ class DataStream(OperatorSettings, Generic[T]):
         )
 
     def _check_same_environment(self, call: str, *others: DataStream) -> None:
-        if any(one._env is not self._env for one in others):
+        if any(stream._env is not self._env for stream in others):
             msg = f"{call} was given a stream of another environment"
             raise InvalidArgument(msg, hint="read all sources of a program with the same env")
 
@@ -537,7 +540,7 @@ class DataStream(OperatorSettings, Generic[T]):
         function = as_sink_function(sink_func)
         return DataStreamSink(self._sink("Sink: Unnamed", ops.SinkFunctionOp(function)))
 
-    def sink_to(self, sink: Sink) -> DataStreamSink:
+    def sink_to(self, sink: Sink | SparkSink) -> DataStreamSink:
         """Write to a `Sink`, which commits with the checkpoint.
 
         >>> import tempfile

@@ -5,7 +5,7 @@ Each is kept in the environment and can be read back.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from millstream.common import options
 from millstream.common.compat import no_effect
@@ -13,7 +13,7 @@ from millstream.common.configuration import Configuration
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.slot_sharing_group import SlotSharingGroup
-from millstream.errors import InvalidArgument, UnsupportedOperation
+from millstream.errors import InvalidArgument
 
 __all__ = ["AcceptedSettings"]
 
@@ -76,8 +76,8 @@ class AcceptedSettings:
     @no_effect("the default parallelism comes from parallelism.default")
     def get_default_local_parallelism(self) -> int:
         """The parallelism of local environments that was set, else 4."""
-        found: int = self.__dict__.get("_local_parallelism", _DEFAULT_LOCAL)
-        return found
+        parallelism: int = self.__dict__.get("_local_parallelism", _DEFAULT_LOCAL)
+        return parallelism
 
     @no_effect("every checkpoint holds only what has changed since the last one")
     def enable_changelog_state_backend(self: Env, enabled: bool) -> Env:
@@ -101,10 +101,3 @@ class AcceptedSettings:
     def is_force_unaligned_checkpoints(self) -> bool:
         """What the checkpoint configuration says."""
         return CheckpointConfig(self._configuration).is_force_unaligned_checkpoints()
-
-    def create_input(self, input_format: Any, type_info: Any = None) -> Any:
-        """A source written in Java."""
-        msg = "create_input reads a Java InputFormat, and no Java library is used here"
-        raise UnsupportedOperation(
-            msg, hint="use from_source with a FileSource or a Source of yours"
-        )

@@ -37,7 +37,7 @@ def schema_of(declared: Any) -> str:
         names = [f"f{i}" for i in range(len(types))]
     else:
         names, types = ["value"], [declared]
-    return ", ".join(f"`{name}` {_column(one)}" for name, one in zip(names, types, strict=True))
+    return ", ".join(f"`{name}` {_column(kind)}" for name, kind in zip(names, types, strict=True))
 
 
 def _column(declared: Any) -> str:

@@ -33,11 +33,11 @@ class IntervalJoin:
             hint = "call key_by on both streams"
             raise InvalidArgument(msg, got=type(right).__name__, hint=hint)
         left._check_same_environment("interval_join", right)
-        one, two = left._key.key_type, right._key.key_type
-        if one is not None and two is not None and one != two:
+        left_type, right_type = left._key.key_type, right._key.key_type
+        if left_type is not None and right_type is not None and left_type != right_type:
             msg = "the keys of the two streams have different types"
             hint = "records meet if their keys are equal: declare the same type for both, or none"
-            raise InvalidArgument(msg, left=str(one), right=str(two), hint=hint)
+            raise InvalidArgument(msg, left=str(left_type), right=str(right_type), hint=hint)
         self._left = left
         self._right = right
 

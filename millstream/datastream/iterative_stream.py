@@ -117,6 +117,6 @@ def _comes_from(stream: Transformation, head: IterationTransformation) -> bool:
         match at:
             case OperatorTransformation(inputs=inputs) | UnionTransformation(inputs=inputs):
                 pending.extend(inputs)
-            case PartitionTransformation(input=one) | SideOutputTransformation(input=one):
-                pending.append(one)
+            case PartitionTransformation(input=above) | SideOutputTransformation(input=above):
+                pending.append(above)
     return False

@@ -138,17 +138,17 @@ class _Where(Generic[With]):
 
     def equal_to(self, key_selector: Any, key_type: Any = None) -> _EqualTo[With]:
         """The key of the second stream: a callable, a `KeySelector`, a field's name or its position."""
-        one, two = self._key, as_key(key_selector, key_type, "equal_to")
-        declared = one.key_type or two.key_type
-        if two.key_type not in (None, declared):
+        where, equal = self._key, as_key(key_selector, key_type, "equal_to")
+        declared = where.key_type or equal.key_type
+        if equal.key_type not in (None, declared):
             msg = "the keys of the two streams have different types"
             hint = "records meet if their keys are equal: declare the same type for both, or none"
             raise InvalidArgument(
-                msg, where=str(one.key_type), equal_to=str(two.key_type), hint=hint
+                msg, where=str(where.key_type), equal_to=str(equal.key_type), hint=hint
             )
         first, second = (
             KeyedStream(stream, Key(key.selector, key.field, declared, key.declared_at))
-            for stream, key in zip(self._streams, (one, two), strict=True)
+            for stream, key in zip(self._streams, (where, equal), strict=True)
         )
         return _EqualTo(first, second, self._kind)
 
@@ -201,11 +201,11 @@ class CoGroupedStreams:
         return _Where(self._streams, as_key(key_selector, key_type, "where"), _CoGroupedWindows)
 
 
-def _both(call: str, one: DataStream, two: Any) -> tuple[DataStream, DataStream]:
-    if not isinstance(two, DataStream):
-        raise InvalidArgument(f"{call} takes a stream", got=type(two).__name__)
-    one._check_same_environment(call, two)
-    return one, two
+def _both(call: str, first: DataStream, second: Any) -> tuple[DataStream, DataStream]:
+    if not isinstance(second, DataStream):
+        raise InvalidArgument(f"{call} takes a stream", got=type(second).__name__)
+    first._check_same_environment(call, second)
+    return first, second
 
 
 class _Sides(WindowFunction[Any, Any, Any, Any]):
@@ -243,15 +243,15 @@ class _RememberingSides(_Sides, CheckpointedFunction):
 
 
 def _joined(call: Callable[..., Any], first: list[Any], second: list[Any]) -> Iterator[Any]:
-    for one in first:
-        for other in second:
-            yield call(one, other)
+    for left in first:
+        for right in second:
+            yield call(left, right)
 
 
 def _flat_joined(call: Callable[..., Any], first: list[Any], second: list[Any]) -> Iterator[Any]:
-    for one in first:
-        for other in second:
-            results = call(one, other)
+    for left in first:
+        for right in second:
+            results = call(left, right)
             if results is not None:
                 yield from results
 

@@ -135,7 +135,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         return self._apply("KeyedProcess", ops.KeyedProcessOp(self._key, function), output_type)
 
     def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
-        """Fold each key's records into one value, emitted after every record.
+        """Combine each key's records into one value, emitted after every record.
 
         >>> from millstream.datastream import StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
@@ -334,12 +334,12 @@ class KeyedStream(DataStream[T], Generic[K, T]):
 def read_key(key: Key, value: Any) -> Any:
     """A record's key, outside of generated code."""
     try:
-        found = _find_key(key, value)
+        extracted = _find_key(key, value)
     except Exception as error:
         msg = f"the key selector raised {told(error)}"
         hint = "the selector must give a key for every record; filter out those without one"
         raise KeySelectorError(msg, hint=hint) from error
-    return found if key.key_type is None else key.key_type.convert(found)
+    return extracted if key.key_type is None else key.key_type.convert(extracted)
 
 
 def _find_key(key: Key, value: Any) -> Any:

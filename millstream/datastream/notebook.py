@@ -40,27 +40,27 @@ def stream_html(stream: DataStream) -> str:
     (True, True)
     """
     above = _above(stream._transformation)
-    numbers = {one.id: number for number, one in enumerate(above, 1)}
+    numbers = {transformation.id: number for number, transformation in enumerate(above, 1)}
     default = stream.get_execution_environment().get_parallelism()
     rows = [
         (
-            numbers[one.id],
-            one.name,
-            _parallelism(one, default),
-            "" if one.output_type is None else one.output_type,
-            "; ".join(_read(inp, numbers) for inp in one.inputs),
+            numbers[transformation.id],
+            transformation.name,
+            _parallelism(transformation, default),
+            "" if transformation.output_type is None else transformation.output_type,
+            "; ".join(_read(inp, numbers) for inp in transformation.inputs),
         )
-        for one in above
+        for transformation in above
     ]
     view = _read(stream._transformation, numbers)
     return table(f"{type(stream).__name__}: what comes from {view}", _HEAD, rows)
 
 
-def _inputs(one: Transformation) -> tuple[Transformation, ...]:
-    if isinstance(one, OperatorTransformation | UnionTransformation):
-        return one.inputs
-    if isinstance(one, PartitionTransformation | SideOutputTransformation):
-        return (one.input,)
+def _inputs(transformation: Transformation) -> tuple[Transformation, ...]:
+    if isinstance(transformation, OperatorTransformation | UnionTransformation):
+        return transformation.inputs
+    if isinstance(transformation, PartitionTransformation | SideOutputTransformation):
+        return (transformation.input,)
     return ()
 
 
@@ -69,29 +69,33 @@ def _above(last: Transformation) -> list[OperatorTransformation]:
     seen: dict[int, Transformation] = {}
     waiting = [last]
     while waiting:
-        one = waiting.pop()
-        if one.id not in seen:
-            seen[one.id] = one
-            waiting.extend(_inputs(one))
-    return [one for _, one in sorted(seen.items()) if isinstance(one, OperatorTransformation)]
+        transformation = waiting.pop()
+        if transformation.id not in seen:
+            seen[transformation.id] = transformation
+            waiting.extend(_inputs(transformation))
+    return [
+        transformation
+        for _, transformation in sorted(seen.items())
+        if isinstance(transformation, OperatorTransformation)
+    ]
 
 
-def _parallelism(one: OperatorTransformation, default: int) -> str:
-    if one.parallelism is not None:
-        return str(one.parallelism)
-    return f"{min(default, one.most_parallelism or default)} (default)"
+def _parallelism(transformation: OperatorTransformation, default: int) -> str:
+    if transformation.parallelism is not None:
+        return str(transformation.parallelism)
+    return f"{min(default, transformation.most_parallelism or default)} (default)"
 
 
-def _read(one: Transformation, numbers: dict[int, int]) -> str:
+def _read(transformation: Transformation, numbers: dict[int, int]) -> str:
     """An input in words: the numbers of the operators behind it, and what lies between."""
-    match one:
+    match transformation:
         case UnionTransformation(inputs=inputs):
             return " and ".join(_read(inp, numbers) for inp in inputs)
         case SideOutputTransformation(input=inp, tag_id=tag):
             return f"{_read(inp, numbers)}, side output '{tag}'"
         case PartitionTransformation(input=inp, partitioning=partitioning):
             return f"{_read(inp, numbers)}, {' '.join(_exchange(partitioning))}"
-    return str(numbers[one.id])
+    return str(numbers[transformation.id])
 
 
 def _exchange(partitioning: Partitioning) -> Iterator[str]:

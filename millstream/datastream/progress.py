@@ -32,7 +32,12 @@ def _describe(run: JobRun) -> str:
         f"{name}: epoch {metrics.epoch}, {metrics.records:,} records, "
         f"{metrics.records_per_second:,.0f}/s"
     )
-    return f"{text}, lag {metrics.backlog:,}" if metrics.backlog else text
+    if not metrics.backlog:
+        return text
+    behind = {split: lag for lags in metrics.lag.values() for split, lag in lags.items() if lag}
+    worst = max(behind, key=lambda split: behind[split], default="")
+    of = f" in {len(behind)} splits, most {behind[worst]:,} in {worst}" if len(behind) > 1 else ""
+    return f"{text}, lag {metrics.backlog:,}{of}"
 
 
 def _restarting(run: JobRun) -> str:

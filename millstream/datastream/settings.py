@@ -72,10 +72,10 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
 
 def _for_spark(configuration: Configuration, dependencies: Declared) -> dict[str, str]:
     """What Spark is told."""
-    found = {
+    settings = {
         key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")
     }
     if dependencies.jars:
-        own = found.get("spark.jars")
-        found["spark.jars"] = ",".join(([own] if own else []) + list(dependencies.jars))
-    return found
+        own = settings.get("spark.jars")
+        settings["spark.jars"] = ",".join(([own] if own else []) + list(dependencies.jars))
+    return settings

@@ -45,23 +45,23 @@ class MemorySize:
         return MemorySize(bytes_size=mebi_bytes << 20)
 
     def get_bytes(self) -> int:
-        """The bytes."""
+        """The size in bytes."""
         return self._bytes
 
     def get_kibi_bytes(self) -> int:
-        """Whole KiB."""
+        """The size in whole KiB."""
         return self._bytes >> 10
 
     def get_mebi_bytes(self) -> int:
-        """Whole MiB."""
+        """The size in whole MiB."""
         return self._bytes >> 20
 
     def get_gibi_bytes(self) -> int:
-        """Whole GiB."""
+        """The size in whole GiB."""
         return self._bytes >> 30
 
     def get_tebi_bytes(self) -> int:
-        """Whole TiB."""
+        """The size in whole TiB."""
         return self._bytes >> 40
 
     def __eq__(self, other: object) -> bool:
@@ -102,7 +102,7 @@ class SlotSharingGroup:
     external_resources: dict[str, float] = field(default_factory=dict, hash=False)
 
     def get_name(self) -> str:
-        """The name."""
+        """The name of the group."""
         return self.name
 
     @property
@@ -132,7 +132,7 @@ class SlotSharingGroup:
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
-        """A builder."""
+        """A builder of a group."""
         return SlotSharingGroup.Builder(name)
 
     class Builder:
@@ -155,7 +155,7 @@ class SlotSharingGroup:
 
         @no_effect(_SPARK)
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
-            """Cores."""
+            """Set the number of cores."""
             if not cpu_cores > 0:
                 raise InvalidArgument("The cpu cores should be positive.", got=cpu_cores)
             self._cores = float(cpu_cores)
@@ -163,7 +163,7 @@ class SlotSharingGroup:
 
         @no_effect(_SPARK)
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Heap."""
+            """Set the heap's size."""
             return self._set("task_heap_memory", task_heap_memory)
 
         @no_effect(_SPARK)
@@ -191,7 +191,7 @@ class SlotSharingGroup:
 
         @no_effect(_SPARK)
         def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """Managed memory."""
+            """Set the size of managed memory."""
             return self._set("managed_memory", managed_memory)
 
         @no_effect(_SPARK)
@@ -201,7 +201,7 @@ class SlotSharingGroup:
 
         @no_effect(_SPARK)
         def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
-            """Another resource."""
+            """Set how much there is of another resource."""
             self._external[name] = value
             return self
 

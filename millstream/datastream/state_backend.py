@@ -99,7 +99,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return self._threads
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
-        """Keep that number."""
+        """Keep how many threads move files."""
         self._threads = number_of_transfering_threads
 
 
@@ -108,9 +108,9 @@ def _local_folder(path: str) -> str:
     >>> _local_folder("file:///var/state/"), _local_folder("/var//state")
     ('/var/state', '/var/state')
     """
-    found = re.fullmatch(r"(?:([^:/]+):(?://[^/]*)?)?(.*)", path or "")
-    assert found is not None
-    scheme, rest = found.groups()
+    match = re.fullmatch(r"(?:([^:/]+):(?://[^/]*)?)?(.*)", path or "")
+    assert match is not None
+    scheme, rest = match.groups()
     if scheme not in (None, "file"):
         raise InvalidArgument(f"Path {path} has a non-local scheme")
     if not rest.startswith("/"):

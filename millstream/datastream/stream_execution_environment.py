@@ -23,6 +23,8 @@ from millstream.common.names import checked_name
 from millstream.common.time import parse_duration
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.connectors.collection import CollectionSource
+from millstream.connectors.file.format import BulkFormat
+from millstream.connectors.file.source import FileSource
 from millstream.connectors.socket import MAX_LINE_BYTES, SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource
 from millstream.datastream import overrides
@@ -36,7 +38,7 @@ from millstream.datastream.executor import create_run
 from millstream.datastream.program import as_type, class_given
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
-from millstream.errors import InvalidArgument
+from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, SourceOp
 from millstream.graph.plan_json import plan_as_json
 from millstream.graph.stream_graph import StreamGraph, build_stream_graph
@@ -248,6 +250,20 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
             validate()
         most = source.max_parallelism()
         return self._source(source_name, SourceOp(source, strategy), type_info, most)
+
+    def create_input(self, input_format: Any, type_info: Any = None) -> DataStream:
+        """A stream read from the path of an `AvroInputFormat`. Other formats of PyFlink's are Java's."""
+        path = getattr(input_format, "path", None)
+        if not isinstance(input_format, BulkFormat) or path is None:
+            raise UnsupportedOperation(
+                "create_input reads an AvroInputFormat; others are of Java, and no Java library is used here",
+                got=type(input_format).__name__,
+                hint="use from_source with a FileSource or a Source of yours",
+            )
+        source = FileSource.for_bulk_file_format(input_format, path).build()
+        return self.from_source(
+            source, WatermarkStrategy.no_watermarks(), "Custom File Source", type_info
+        )
 
     def add_source(
         self, source_func: SourceFunction, source_name: str = "Custom Source", type_info: Any = None

@@ -179,7 +179,7 @@ class _Windowed(Generic[T, W]):
     def reduce(
         self, reduce_function: Any, window_function: Any = None, output_type: Any = None
     ) -> DataStream[Any]:
-        """Fold each window's records into one value of their own type, which is kept in their place.
+        """Combine each window's records into one value of their own type, which is kept in their place.
 
         A window function gets that value as its only element, and knows the window.
 
@@ -220,7 +220,7 @@ class _Windowed(Generic[T, W]):
         accumulator_type: Any = None,
         output_type: Any = None,
     ) -> DataStream[Any]:
-        """Fold each window's records into an accumulator, which is kept in their place.
+        """Add each window's records to an accumulator, which is kept in their place.
 
         A window function gets the result as its only element, and knows the window.
 
@@ -457,7 +457,7 @@ def _same_key(_value: Any) -> int:
 
 
 def _one(call: str, given: Any, wanted: type[Any]) -> Any:
-    """What was given, if it is an object of the wanted class."""
+    """The argument, if it is an object of the wanted class."""
     if isinstance(given, wanted):
         return given
     if isinstance(given, type) and issubclass(given, wanted):

@@ -1,7 +1,7 @@
-"""What each operator is, as inert data. How each one runs is `millstream.runtime.operators.lines`.
+"""What each operator is, as inert data. How each one runs is `millstream.runtime.operators.registry`.
 
-An operator names its user function and nothing else; it has no behaviour, so that a graph can be printed,
-compared and shipped without running anything.
+An operator holds what the program has handed in: its function, the keys of its inputs, a window's assigner and trigger.
+It has no behaviour, so that a graph can be printed, compared and shipped without running anything.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ class Operator:
 
     @property
     def stateful(self) -> bool:
-        """True if it may keep something from one epoch to the next. A function object may have state: of its own, or of
-        the key at hand; a lambda has neither."""
+        """True if the operator may keep something from one epoch to the next. A function object may have state: of its
+        own, or of the key at hand; a lambda has neither."""
         function = self.user_function
         own = isinstance(function, CheckpointedFunction)
         return own or (bool(self.keys) and isinstance(function, Function))
 
 
 class _Keeps(Operator):
-    """Keeps something whatever its function is."""
+    """An operator that keeps state whatever its function is."""
 
     @property
     def stateful(self) -> bool:
@@ -298,8 +298,8 @@ class CollectOp(Operator):
 class WindowOp(_Keeps, _KeyedOp):
     """A function over windows.
 
-    `kind` says what a window keeps: "reduce" and "aggregate" one value that `incremental` folds each record
-    into, "list" its records, over which `incremental`, if there is one, runs when the window fires (that is
+    `kind` says what a window keeps: "reduce" and "aggregate" one value that `incremental` combines with
+    each record, "list" its records, over which `incremental`, if there is one, runs when the window fires (that is
     so with an evictor). `function` gets the result, or the records; without it the result is emitted.
     """
 
@@ -324,7 +324,7 @@ class WindowOp(_Keeps, _KeyedOp):
 
     @property
     def user_function(self) -> Any:
-        """The function that sees the window, or else the one that folds records into it."""
+        """The function that sees the window, or else the one that combines its records."""
         return self.incremental if self.function is None else self.function
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.graph.operators import FrameSourceOp, Operator, SinkOp, SourceOp
+from millstream.graph.operators import (
+    CollectOp,
+    FrameSourceOp,
+    Operator,
+    PrintOp,
+    SinkOp,
+    SourceOp,
+)
 from millstream.graph.stream_graph import StreamGraph
 from millstream.redaction import shown
 
@@ -48,4 +55,6 @@ def guarantee_of(operator: Operator) -> str:
     """What a sink promises about its output."""
     if isinstance(operator, SinkOp):
         return operator.sink.guarantee.value
+    if isinstance(operator, PrintOp) or (isinstance(operator, CollectOp) and not operator.schema):
+        return "once while the driver lives"
     return "at-least-once"

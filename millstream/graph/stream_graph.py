@@ -96,14 +96,14 @@ def _outputs(transformation: Transformation) -> Iterator[_Output]:
         case OperatorTransformation():
             yield _Output(transformation, None, None)
         case UnionTransformation(inputs=inputs):
-            for one in inputs:
-                yield from _outputs(one)
-        case SideOutputTransformation(input=one, tag_id=tag_id, output_type=tag_type):
-            for out in _outputs(one):
+            for above in inputs:
+                yield from _outputs(above)
+        case SideOutputTransformation(input=above, tag_id=tag_id, output_type=tag_type):
+            for out in _outputs(above):
                 yield _Output(out.operator, tag_id, None, tag_type)
-        case PartitionTransformation(input=one, partitioning=partitioning):
+        case PartitionTransformation(input=above, partitioning=partitioning):
             # The last partitioning called wins, as in Flink.
-            for out in _outputs(one):
+            for out in _outputs(above):
                 yield _Output(out.operator, out.tag_id, partitioning, out.tag_type)
 
 
@@ -111,13 +111,13 @@ def _reachable(sinks: Sequence[OperatorTransformation]) -> list[OperatorTransfor
     seen: dict[int, OperatorTransformation] = {}
     stack = list(sinks)
     while stack:
-        one = stack.pop()
-        if one.id in seen:
+        transformation = stack.pop()
+        if transformation.id in seen:
             continue
-        seen[one.id] = one
-        if isinstance(one, IterationTransformation):
-            stack.append(_tail(one))
-        stack.extend(out.operator for inp in one.inputs for out in _outputs(inp))
+        seen[transformation.id] = transformation
+        if isinstance(transformation, IterationTransformation):
+            stack.append(_tail(transformation))
+        stack.extend(out.operator for inp in transformation.inputs for out in _outputs(inp))
     return [seen[i] for i in sorted(seen)]
 
 
@@ -150,31 +150,35 @@ def build_stream_graph(
     nodes: dict[int, StreamNode] = {}
     edges: list[StreamEdge] = []
     used_uids: dict[str, str] = {}
-    for one in _reachable(sinks):
-        inputs = [(i, out) for i, inp in enumerate(one.inputs) for out in _outputs(inp)]
-        wanted = one.parallelism
-        if wanted is None and isinstance(one.operator, AssignOp):
+    for transformation in _reachable(sinks):
+        inputs = [(i, out) for i, inp in enumerate(transformation.inputs) for out in _outputs(inp)]
+        wanted = transformation.parallelism
+        if wanted is None and isinstance(transformation.operator, AssignOp):
             # Timestamps are given where the records are, or their order would be lost (rule 37).
             wanted = nodes[inputs[0][1].operator.id].parallelism
-        own = min(wanted or parallelism, one.most_parallelism or 32768)
+        own = min(wanted or parallelism, transformation.most_parallelism or 32768)
         groups = {nodes[out.operator.id].slot_sharing_group for _, out in inputs}
         inherited = groups.pop() if len(groups) == 1 else "default"
         node = StreamNode(
-            id=one.id,
-            name=one.name,
-            operator=one.operator,
+            id=transformation.id,
+            name=transformation.name,
+            operator=transformation.operator,
             parallelism=own,
-            max_parallelism=one.max_parallelism or max_parallelism or max_parallelism_for(own),
-            uid=one.uid or one.uid_hash or "",
-            slot_sharing_group=one.slot_sharing_group or inherited,
-            chaining=one.chaining,
-            output_type=one.output_type,
-            buffer_timeout=buffer_timeout if one.buffer_timeout is None else one.buffer_timeout,
-            declared_at=one.declared_at,
-            description=one.description or one.name,
-            is_sink=one.is_sink,
-            error_policy=one.error_policy,
-            derived_maximum=one.max_parallelism is None and max_parallelism is None,
+            max_parallelism=transformation.max_parallelism
+            or max_parallelism
+            or max_parallelism_for(own),
+            uid=transformation.uid or transformation.uid_hash or "",
+            slot_sharing_group=transformation.slot_sharing_group or inherited,
+            chaining=transformation.chaining,
+            output_type=transformation.output_type,
+            buffer_timeout=buffer_timeout
+            if transformation.buffer_timeout is None
+            else transformation.buffer_timeout,
+            declared_at=transformation.declared_at,
+            description=transformation.description or transformation.name,
+            is_sink=transformation.is_sink,
+            error_policy=transformation.error_policy,
+            derived_maximum=transformation.max_parallelism is None and max_parallelism is None,
         )
         if node.parallelism > node.max_parallelism:
             msg = f"the parallelism of '{node.name}' is above its maximum parallelism"
@@ -193,11 +197,13 @@ def build_stream_graph(
                     hint="a uid names one operator's state; give each its own",
                 )
             used_uids[node.uid] = node.name
-        nodes[one.id] = node
+        nodes[transformation.id] = node
         for index, out in inputs:
             upstream = nodes[out.operator.id]
             chosen = _choose(upstream, node, out)
-            edges.append(StreamEdge(upstream.id, one.id, index, chosen, out.tag_id, out.tag_type))
+            edges.append(
+                StreamEdge(upstream.id, transformation.id, index, chosen, out.tag_id, out.tag_type)
+            )
     if not generate_uids:
         _check_uids(nodes.values())
     return StreamGraph(_with_generated_uids(nodes, edges), tuple(edges), chaining_enabled)

@@ -72,14 +72,14 @@ def time_flow(nodes: Iterable[StreamNode], edges: Iterable[StreamEdge]) -> TimeF
 
 def _reached(starts: Iterable[int], neighbours: dict[int, list[int]]) -> frozenset[int]:
     """The nodes and all that can be reached from them."""
-    found: set[int] = set()
+    reached: set[int] = set()
     pending = list(starts)
     while pending:
         at = pending.pop()
-        if at not in found:
-            found.add(at)
+        if at not in reached:
+            reached.add(at)
             pending.extend(neighbours[at])
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def _stamps(operator: ops.Operator) -> bool:

@@ -15,13 +15,12 @@ _YET = "it is not available yet"
 _FILES = "read and write text files with FileSource and FileSink (connectors.file_system)"
 _SINK = "write a Sink or a SinkFunction in Python, or use SparkSink"
 _SOURCE = "write a Source or a SourceFunction in Python, or env.from_dataframe(spark_frame)"
-_KAFKA = "env.from_dataframe(spark.readStream.format('kafka')...) and SparkSink reach Kafka through Spark"
+_KAFKA = "use KafkaSource and KafkaSink (connectors.kafka)"
 _SERIALIZE = "leave it out: records are serialized by Python, and Java's serializers are not used"
 
 # key: (why it is missing, what to do). Keys: module, module:Class, module:Class.method; without `pyflink.`.
 _ANSWERS: dict[str, tuple[str, str]] = {
     "common.execution_config:ExecutionConfig": (_JAVA, _SERIALIZE),
-    "common.constants": (_JAVA, "leave it out"),
     "common.input_dependency_constraint": (_JAVA, "leave it out: it has no effect in Flink 2 either"),
     "common.io": (_JAVA, f"{_FILES}, or write a Source in Python"),
     "common.serialization": (_JAVA, "write lines with FileSink.for_row_format and an Encoder"),
@@ -40,29 +39,23 @@ _ANSWERS: dict[str, tuple[str, str]] = {
     "datastream.connectors.file_system": (_YET, _FILES),
     "datastream.connectors.file_system:FileSink": (
         _YET,
-        "write lines with FileSink.for_row_format, or Parquet and ORC with SparkSink",
+        "write ORC with SparkSink; a sink has no transformer, connect the stream before it",
     ),
     "datastream.connectors.file_system:StreamingFileSink": (_YET, "FileSink is its successor"),
     "datastream.connectors.hybrid_source": (_YET, "union the two streams, or read the files first"),
     "datastream.connectors.jdbc": (_YET, "use PostgresSink (millstream.datastream.connectors.postgres)"),
-    "datastream.connectors.kafka": (_YET, _KAFKA),
+    "datastream.connectors.kafka": (_JAVA, _KAFKA),
     "datastream.connectors.kinesis": (_YET, f"{_SOURCE}; {_SINK}"),
     "datastream.connectors.pulsar": (_YET, f"{_SOURCE}; {_SINK}"),
     "datastream.connectors.rabbitmq": (_YET, f"{_SOURCE}; {_SINK}"),
     "datastream.data_stream:CachedDataStream": (_YET, "write the stream to files and read them"),
-    "datastream.formats.avro": (_YET, "decode the bytes in a map function, with fastavro for example"),
-    "datastream.formats.csv": (_YET, "read lines and parse them in a map function with Python's csv module"),
+    "datastream.formats.csv": (_YET, "leave it out: each column has one separator for its lists"),
     "datastream.formats.json": (_YET, "read lines and parse them in a map function with json.loads"),
     "datastream.formats.orc": (_YET, "write ORC with SparkSink"),
-    "datastream.formats.parquet": (_YET, "env.from_dataframe(spark.read.parquet(..)), SparkSink"),
     "datastream.functions:AsyncFunction": (_YET, "call the service in a map or process function"),
     "datastream.functions:JavaFunctionWrapper": (_JAVA, "write the function in Python"),
     "datastream.functions:AsyncFunctionDescriptor": (_JAVA, "use AsyncDataStream"),
     "datastream.state_backend": (_JAVA, "set state.backend.type to hashmap or lmdb"),
-    "datastream.stream_execution_environment:StreamExecutionEnvironment.create_input": (
-        _JAVA,
-        "use env.from_source",
-    ),
     "datastream.utils": (_JAVA, "leave it out: there are no Java objects to convert"),
     "datastream.window": ("it is a helper of PyFlink's own triggers", "leave it out"),
 }  # fmt: skip
@@ -100,11 +93,11 @@ def answer(module: str, name: str, member: str | None = None) -> tuple[str, str]
 
 
 def unavailable(module: str, name: str, member: str | None = None) -> UnsupportedOperation:
-    """The error for using it."""
+    """The error for using a name that Millstream does not serve."""
     why, instead = answer(module, name, member)
-    what = f"{name}.{member}" if member else name
+    subject = f"{name}.{member}" if member else name
     return UnsupportedOperation(
-        f"{what} cannot be used: {why}", of=f"{module}.{what}", hint=instead
+        f"{subject} cannot be used: {why}", of=f"{module}.{subject}", hint=instead
     )
 
 

@@ -39,7 +39,7 @@ class PyFlinkModule:
 
     @property
     def names(self) -> list[str]:
-        """What can be imported from it."""
+        """What can be imported from the module."""
         outer = [name for name in self.classes if "." not in name]
         return [*outer, *self.functions, *self.passed_on]
 
@@ -64,13 +64,13 @@ def modules() -> dict[str, PyFlinkModule]:
     >>> "Duration" in modules()["pyflink.common.time"].classes
     True
     """
-    found: dict[str, PyFlinkModule] = {}
+    modules: dict[str, PyFlinkModule] = {}
     module = PyFlinkModule("")
     definition = PyFlinkClass("")
     for line in files("millstream.pyflink").joinpath("api.txt").read_text("utf-8").splitlines():
         kind, _, rest = line.partition(" ")
         if line.startswith("["):
-            module = found[line[1:-1]] = PyFlinkModule(line[1:-1])
+            module = modules[line[1:-1]] = PyFlinkModule(line[1:-1])
         elif line.startswith("  "):
             definition.members.append(_member(line.strip()))
         elif kind == "class":
@@ -80,4 +80,4 @@ def modules() -> dict[str, PyFlinkModule]:
             module.functions[function.name] = function
         elif kind == "from":
             module.passed_on.append(rest)
-    return found
+    return modules

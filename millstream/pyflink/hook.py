@@ -47,7 +47,7 @@ def _load(name: str) -> ModuleType:
     return import_module(name)
 
 
-class _Finder(MetaPathFinder, Loader):
+class _PyFlinkFinder(MetaPathFinder, Loader):
     """Finds `pyflink` and everything below it, and nothing else."""
 
     def find_spec(
@@ -71,7 +71,7 @@ class _Finder(MetaPathFinder, Loader):
             module.__dict__["__version__"] = _VERSION
         if name in modules():
             names = modules()[name].names
-            module.__dict__.update({one: find(name, one) for one in names})
+            module.__dict__.update({attribute: find(name, attribute) for attribute in names})
             module.__dict__["__all__"] = names
 
 
@@ -79,7 +79,7 @@ def _is_package(name: str) -> bool:
     return name in _PACKAGES or any(other.startswith(name + ".") for other in modules())
 
 
-_FINDER = _Finder()
+_FINDER = _PyFlinkFinder()
 _added: list[tuple[type, str]] = []
 
 

@@ -60,10 +60,10 @@ def _text(value: Any, declared: Any) -> str:
         return f"({','.join(_text(*field) for field in fields)})"
     if isinstance(value, list):
         element = getattr(declared, "elem_type", None)
-        return f"[{', '.join(_text(one, element) for one in value)}]"
+        return f"[{', '.join(_text(item, element) for item in value)}]"
     if isinstance(value, dict):
         kinds = getattr(declared, "key_type", None), getattr(declared, "value_type", None)
-        pairs = (f"{_text(key, kinds[0])}={_text(one, kinds[1])}" for key, one in value.items())
+        pairs = (f"{_text(key, kinds[0])}={_text(item, kinds[1])}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
     return str(value)
 
@@ -127,5 +127,5 @@ def print_like_java() -> None:
 
 
 def print_like_python() -> None:
-    """Undo that."""
+    """Have `print` write records as Python does, again."""
     DataStream.print = _PRINT  # type: ignore[method-assign]

@@ -49,6 +49,7 @@ _RENAMED = {
     ),
     "FileSink.BaseBuilder": ("millstream.connectors.file.sink", "FileSinkBuilder"),
     "FileSink.RowFormatBuilder": ("millstream.connectors.file.sink", "FileSinkBuilder"),
+    "FileSink.BulkFormatBuilder": ("millstream.connectors.file.sink", "FileSinkBuilder"),
 }
 _NOTHING = object()
 
@@ -66,9 +67,9 @@ def lookup(module: str, name: str) -> Any:
     """Millstream's object for a name of a module of PyFlink's, or None."""
     own = "millstream." + module.removeprefix("pyflink.")
     for place in _PLACES.get(module, (own,)):
-        found = _module(place)
+        own_module = _module(place)
         # Not getattr: a module that lacks a name asks here for it (`millstream.names`).
-        value: Any = _NOTHING if found is None else vars(found).get(name, _NOTHING)
+        value: Any = _NOTHING if own_module is None else vars(own_module).get(name, _NOTHING)
         # `datastream.window` is a module, and no name of the package's.
         if value is not _NOTHING and not isinstance(value, ModuleType):
             return value
@@ -87,8 +88,8 @@ def find(module: str, name: str) -> Any:
         defined = home(name)
         if defined is not None:
             return find(defined, name)
-    found = lookup(module, name)
-    return placeholder(module, name) if found is None else found
+    value = lookup(module, name)
+    return placeholder(module, name) if value is None else value
 
 
 def home(name: str) -> str | None:
@@ -127,7 +128,7 @@ def class_of(module: str, name: str) -> type | None:
         renamed: type = getattr(import_module(place), own)
         return renamed
     outer, *inner = name.split(".")
-    found = lookup(module, outer)
+    value = lookup(module, outer)
     for part in inner:
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) else None
+        value = getattr(value, part, None)
+    return value if isinstance(value, type) else None

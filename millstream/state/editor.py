@@ -24,7 +24,7 @@ from millstream.runtime.wire.codec import dumps
 from millstream.runtime.wire.keys import canonical, key_group, original_key, subtask_of
 from millstream.state.reader import SavepointReader
 from millstream.storage.open import open_storage
-from millstream.storage.storage import shown, stable
+from millstream.storage.storage import shown_root, stable
 
 __all__ = ["SavepointEditor", "edit"]
 
@@ -54,14 +54,14 @@ class SavepointEditor:
         kind, own = str(described["kind"]), state.startswith("#")
         if kind not in _VALUES or own:
             raise _not_editable(uid, state, "the operator's own" if own else f"{kind} state")
-        found = []
+        stores = []
         for store_name, version in self._reader.stores_of(uid).items():
             store = self._store(store_name, version)
-            found.append((version, store, [t for t in store.tables.values() if t.name == name]))
-        tables = [table for _, _, of_store in found for table in of_store]
+            stores.append((version, store, [t for t in store.tables.values() if t.name == name]))
+        tables = [table for _, _, of_store in stores for table in of_store]
         if any(map(_of_windows, tables)):
             raise _not_editable(uid, state, "kept by window")
-        return found
+        return stores
 
     def update(self, uid: str, state: str, function: Callable[[Any, Any], Any]) -> int:
         """Replace each value by ``function(key, value)``; None removes the key. The number of values changed."""
@@ -88,7 +88,7 @@ class SavepointEditor:
             if made != dumps(bare) and made != dumps(encode(decode(isolate(bare)))):
                 changes[canon] = (plain, at) if table.ttl else plain
         table.changes.update(changes)
-        table.fold()
+        table.absorb()
         return len(changes)
 
     def put(
@@ -113,7 +113,7 @@ class SavepointEditor:
                 plain = _encoder(tables[0])(value)
                 tables[0].changes[canon] = (plain, clock.now()) if tables[0].ttl else plain
             for table in tables:
-                table.fold()
+                table.absorb()
             if tables:
                 return
         msg = f"no key has state '{state}' yet, so it is not known how its values are written"
@@ -125,10 +125,10 @@ class SavepointEditor:
         kinds: set[type] = set()
         for table in (table for _, _, tables in stores for table in tables):
             key_of = self._trust.keys(table.name)
-            for one in table.keys():  # noqa: SIM118 - a table is no dictionary
-                if one == canon:
+            for known in table.keys():  # noqa: SIM118 - a table is no dictionary
+                if known == canon:
                     return
-                kinds.add(type(key_of(one)))
+                kinds.add(type(key_of(known)))
         if kinds and type(original_key(canon)) not in kinds:
             raise InvalidArgument(
                 f"the keys of '{state}' are of another type",
@@ -149,22 +149,24 @@ class SavepointEditor:
         target = open_storage(path, seal=reader.storage.seal)
         if target.list(""):
             msg = "there is something at the path already: a savepoint is written to a new one"
-            raise InvalidArgument(msg, path=shown(path), hint="give a path that does not exist yet")
+            raise InvalidArgument(
+                msg, path=shown_root(path), hint="give a path that does not exist yet"
+            )
         stores = {}
         for name, store in reader.manifest.stores.items():
             loaded = self._loaded.get(name)
             if loaded is None and store.parents:
                 loaded = self._store(name, store)
             if loaded is None:
-                for file in store.chain:
+                for file in store.segments:
                     target.copy_from(reader.storage, file.name, file.name)
                 stores[name] = store
             else:
                 file = write_full(target, name, loaded, reader.manifest.epoch, secrets.token_hex(8))
-                stores[name] = msgspec.structs.replace(store, chain=[file], parents=[])
+                stores[name] = msgspec.structs.replace(store, segments=[file], parents=[])
         for fed_back in reader.manifest.feedback.values():
-            for one in fed_back:
-                target.copy_from(reader.storage, one.name, one.name)
+            for fed in fed_back:
+                target.copy_from(reader.storage, fed.name, fed.name)
         # What a checkpoint has left to commit is left to whoever starts from here.
         saved = msgspec.structs.replace(reader.manifest, stores=stores, savepoint=True)
         target.publish(METADATA, encode_manifest(saved, target.seal))
@@ -174,9 +176,9 @@ class SavepointEditor:
 _VALUES = ("value", "reducing", "aggregating")
 
 
-def _not_editable(uid: str, state: str, what: str) -> UnsupportedOperation:
+def _not_editable(uid: str, state: str, kind: str) -> UnsupportedOperation:
     return UnsupportedOperation(
-        f"'{state}' is {what}, which cannot be edited",
+        f"'{state}' is {kind}, which cannot be edited",
         operator=uid,
         hint="value, reducing and aggregating state of a key can; read() works for every kind",
     )

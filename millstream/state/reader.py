@@ -11,11 +11,11 @@ from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.checkpoint.statefile import TableInfo, table_name
 from millstream.errors import StateNotFound, UnsupportedOperation
 from millstream.runtime.state.codec import codec_of_file, readable
-from millstream.runtime.state.operator_state import parts_of, reader_of
+from millstream.runtime.state.operator_state import element_reader, parts_of
 from millstream.runtime.state.store_files import load_store
 from millstream.runtime.state.trust import Outside
 from millstream.storage.seal import Seal
-from millstream.storage.storage import Storage, shown, stable
+from millstream.storage.storage import Storage, shown_root, stable
 
 __all__ = ["SavepointReader", "open_savepoint", "read", "read_pandas", "rows_of"]
 
@@ -50,7 +50,7 @@ class SavepointReader:
         info = self.operators.get(uid)
         if info is None or state not in info.states:
             known = info.states if info is not None else self.operators
-            msg = f"there is no state '{state}' of an operator '{uid}' in {shown(self.path)}"
+            msg = f"there is no state '{state}' of an operator '{uid}' in {shown_root(self.path)}"
             raise StateNotFound(
                 msg, found=", ".join(known) or "none", hint="millstream savepoint show lists all"
             )
@@ -75,16 +75,16 @@ def rows_of(
     name = table_name(uid, state)
     trust = Outside(allow_pickle=allow_pickle, only=name)
     loaded = load_store(storage, store, trust)
-    found = loaded.operator_state.content().get(name)
-    if found is not None:
-        broadcast = found["kind"] == "broadcast"
-        for codec, schema, elements in parts_of(found):
+    saved = loaded.operator_state.content().get(name)
+    if saved is not None:
+        broadcast = saved["kind"] == "broadcast"
+        for codec, schema, elements in parts_of(saved):
             trust.elements(name, codec)
             info = TableInfo(name, "map" if broadcast else "list", codec, schema)
-            read = reader_of(codec_of_file(info), codec, schema)
+            read = element_reader(codec_of_file(info), codec, schema)
             for element in elements:
-                one = read(element)
-                yield tuple(one) if broadcast else (store.subtask, one)
+                record = read(element)
+                yield tuple(record) if broadcast else (store.subtask, record)
         return
     table = loaded.tables.get(name)
     if table is None:
@@ -100,8 +100,8 @@ def rows_of(
                     map_key, item = decode(entry)
                     yield shown_key, map_key, item
             elif table.shape == "list":
-                for one in value:
-                    yield shown_key, decode(one)
+                for record in value:
+                    yield shown_key, decode(record)
             else:
                 yield shown_key, decode(value)
 

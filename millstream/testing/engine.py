@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 from millstream.checkpoint.statefile import StateFile
+from millstream.common.constants import NO_TIME
 from millstream.runtime.base import clock
 from millstream.runtime.driver.epochs import EpochDriver, Outcome
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.local import run_epoch
 from millstream.runtime.driver.outputs import EpochRow
-from millstream.runtime.state.store import fold_chain
+from millstream.runtime.state.store import compact
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.task.task import close_run
 from millstream.runtime.wire.ranges import SubtaskRanges
@@ -39,7 +40,7 @@ class Engine:
         self._inputs = inputs
         self._folder = JobFolder(job, folder)
         self._folder.open()
-        self._driver = EpochDriver(job, self._folder, threading.Event(), self._fold)
+        self._driver = EpochDriver(job, self._folder, threading.Event(), self._compact)
         self._spec: JobSpec | None = None
         try:
             self._begin()
@@ -54,7 +55,7 @@ class Engine:
 
     def watermark_of(self, vertex: int) -> int:
         """How far event time has come at a vertex of parallelism 1."""
-        return self._driver.metrics.watermarks.get(vertex, clock.NO_TIME)
+        return self._driver.metrics.watermarks.get(vertex, NO_TIME)
 
     def advance(self) -> None:
         """Run until all steps are done. If that fails, none of them has happened."""
@@ -62,12 +63,12 @@ class Engine:
             # `clock.now` is what everything that wants to know the time calls, in this thread or another: it is
             # exchanged only while the epoch runs.
             with patch.object(clock, "now", lambda: self.time):
-                while any(one.steps for one in self._inputs):
+                while any(source.steps for source in self._inputs):
                     outcome = self._driver.epoch(self._run)
                     self.ended = outcome is Outcome.ENDED
         except BaseException:
-            for one in self._inputs:
-                one.steps.clear()
+            for source in self._inputs:
+                source.steps.clear()
             self._begin()
             raise
 
@@ -80,9 +81,9 @@ class Engine:
         assert self._spec is not None
         return [EpochRow(r[3], r[2], r[1], r[4]) for r in run_epoch(self._spec, epoch, work)]
 
-    def _fold(self, store: str, chain: Sequence[StateFile]) -> None:
-        folded = fold_chain(self.storage, store, chain, uuid.uuid4().hex[:16])
-        self._driver.folded(store, folded)
+    def _compact(self, store: str, segments: Sequence[StateFile]) -> None:
+        compacted = compact(self.storage, store, segments, uuid.uuid4().hex[:16])
+        self._driver.compacted(store, compacted)
 
     def _close_functions(self, *, quietly: bool) -> None:
         if self._spec is not None:

@@ -32,17 +32,17 @@ from millstream.api.output_tag import OutputTag
 from millstream.api.source import Watermark
 from millstream.common import options
 from millstream.common.configuration import Configuration
+from millstream.common.constants import NO_TIME
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph.operators import CollectOp
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.time.timers import checked_time
 from millstream.testing.engine import Engine
 from millstream.testing.inputs import ACTIVE, ELEMENT, IDLE, WATERMARK, HarnessInput, Step
-from millstream.testing.snapshots import Snapshot, tables, temporary_folder
+from millstream.testing.snapshots import Snapshot, folder_owned_by, tables
 
 __all__ = ["OperatorHarness"]
 
@@ -73,7 +73,7 @@ class OperatorHarness:
     ) -> None:
         self._max_parallelism = max_parallelism
         self._state_backend = state_backend
-        self._folder = temporary_folder(self, "harness")
+        self._folder = folder_owned_by(self, "harness")
         config = Configuration(configuration)
         config.set_string(options.TARGET.key, "in-process")
         config.set_string(options.STATE_BACKEND.key, state_backend)
@@ -85,7 +85,7 @@ class OperatorHarness:
 
         names = ["input"] if _inputs_of(pipeline) == 1 else ["input 1", "input 2"]
         self._inputs = [HarnessInput(name) for name in names]
-        result = pipeline(*(one.elements(env) for one in self._inputs))
+        result = pipeline(*(source.elements(env) for source in self._inputs))
         _check_result(result)
         self._output: list[Stamped | Watermark] = []
         self._watermark = NO_TIME
@@ -111,7 +111,9 @@ class OperatorHarness:
             raise
         if _snapshot is not None:
             # It was known before.
-            self._output = [one for one in self._output if not isinstance(one, Watermark)]
+            self._output = [
+                element for element in self._output if not isinstance(element, Watermark)
+            ]
 
     @classmethod
     def restore(
@@ -237,7 +239,7 @@ class OperatorHarness:
 
     def extract_output_with_timestamps(self) -> list[Stamped]:
         """The values that have come out, each with its timestamp, or None where there is none."""
-        return [one for one in self._output if not isinstance(one, Watermark)]
+        return [element for element in self._output if not isinstance(element, Watermark)]
 
     def extract_stream(self) -> list[Stamped | Watermark]:
         """The values that have come out, with their timestamps, and the watermarks between them."""
@@ -331,15 +333,15 @@ class OperatorHarness:
 
     def _check_open(self) -> None:
         if self._engine.closed or self._engine.ended:
-            what = "is closed" if self._engine.closed else "has ended its input"
-            msg = f"the harness {what}: nothing can happen to it any more"
+            state = "is closed" if self._engine.closed else "has ended its input"
+            msg = f"the harness {state}: nothing can happen to it any more"
             raise UnsupportedOperation(msg)
 
-    def _step(self, one: HarnessInput, *steps: Step) -> None:
+    def _step(self, source: HarnessInput, *steps: Step) -> None:
         self._check_open()
-        if one.ended:
-            raise UnsupportedOperation(f"'{one.name}' has ended: nothing can follow")
-        one.steps.extend(steps)
+        if source.ended:
+            raise UnsupportedOperation(f"'{source.name}' has ended: nothing can follow")
+        source.steps.extend(steps)
         self._advance()
 
     def _tick(self) -> None:
@@ -349,16 +351,16 @@ class OperatorHarness:
 
     def _end(self, *inputs: HarnessInput) -> None:
         self._check_open()
-        news = [one for one in inputs if not one.ended]
-        if len(news) == sum(not one.ended for one in self._inputs):
+        news = [source for source in inputs if not source.ended]
+        if len(news) == sum(not source.ended for source in self._inputs):
             news.append(self._ticks)
-        for one in news:
-            one.ended = True
+        for source in news:
+            source.ended = True
         try:
             self._tick()
         except BaseException:
-            for one in news:
-                one.ended = False
+            for source in news:
+                source.ended = False
             raise
 
     def _advance(self) -> None:
@@ -416,9 +418,10 @@ def _inputs_of(pipeline: Callable[..., Any]) -> int:
         msg = "a harness needs a function that makes a stream of one or two streams"
         raise InvalidArgument(msg, got=type(pipeline).__name__)
     needed = [
-        one
-        for one in inspect.signature(pipeline).parameters.values()
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        parameter
+        for parameter in inspect.signature(pipeline).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     if len(needed) not in (1, 2):
         msg = "the pipeline of a harness takes one stream or two"

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millstream.api.functions import FlatMapFunction
-from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator, SplitPosition
+from millstream.common.constants import NO_TIME
 from millstream.common.watermark_strategy import (
     TimestampAssigner,
     WatermarkGenerator,
@@ -20,7 +21,6 @@ from millstream.common.watermark_strategy import (
 )
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.stream_execution_environment import StreamExecutionEnvironment
-from millstream.runtime.base.clock import NO_TIME
 
 __all__ = ["ACTIVE", "ELEMENT", "IDLE", "WATERMARK", "HarnessInput", "Step"]
 
@@ -77,9 +77,7 @@ class _Steps(SplitEnumerator):
         self._input = source
 
     def restored(self, positions: dict[str, int]) -> None:
-        position = positions.get(_SPLIT, 0)
-        self._input.ended = position < 0
-        self._input.first = ~position if position < 0 else position
+        self._input.first, self._input.ended = SplitPosition.of(positions.get(_SPLIT, 0))
 
     def discover(self) -> Sequence[str]:
         return [_SPLIT]

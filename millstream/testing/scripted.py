@@ -33,11 +33,11 @@ from millstream.api.source import (
     Timestamped,
     Watermark,
 )
+from millstream.common.constants import NO_TIME
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument
-from millstream.runtime.base.clock import NO_TIME
 from millstream.runtime.time.timers import checked_time
-from millstream.testing.snapshots import temporary_folder
+from millstream.testing.snapshots import folder_owned_by
 
 __all__ = ["ScriptedCrash", "ScriptedSource", "crash", "pause", "record", "watermark"]
 
@@ -109,7 +109,7 @@ class ScriptedSource(Source):
         self._bounded = bounded
         self._folder: str | None = None
         self._scripts = {
-            split: tuple(self._checked(split, place, one) for place, one in enumerate(script))
+            split: tuple(self._checked(split, place, entry) for place, entry in enumerate(script))
             for split, script in scripts.items()
         }
         if not self._scripts:
@@ -122,7 +122,7 @@ class ScriptedSource(Source):
             raise InvalidArgument(msg, got=repr(entry)[:200], hint=hint)
         if isinstance(entry, _Crash) and entry.marker is None:
             if self._folder is None:
-                self._folder = temporary_folder(self, "script")
+                self._folder = folder_owned_by(self, "script")
             number = len(os.listdir(self._folder))
             os.mkdir(os.path.join(self._folder, str(number)))
             return _Crash(entry.why, os.path.join(self._folder, str(number), "crashed"))
@@ -138,7 +138,9 @@ class ScriptedSource(Source):
         return _Reader(self._scripts)
 
     def paced(self) -> bool:
-        return any(isinstance(one, _Pause) for script in self._scripts.values() for one in script)
+        return any(
+            isinstance(entry, _Pause) for script in self._scripts.values() for entry in script
+        )
 
     def stamped(self) -> bool:
         return True
@@ -149,7 +151,7 @@ class _Splits(SplitEnumerator):
         self._bounded = bounded
         self._lengths = {split: len(script) for split, script in scripts.items()}
         self._pauses = {
-            split: [place for place, one in enumerate(script) if isinstance(one, _Pause)]
+            split: [place for place, entry in enumerate(script) if isinstance(entry, _Pause)]
             for split, script in scripts.items()
         }
         self._scripts = scripts

@@ -14,7 +14,7 @@ from millstream.runtime.state.store_files import load_store
 from millstream.runtime.state.table import Table
 from millstream.storage.storage import Storage
 
-__all__ = ["Snapshot", "latest", "tables", "temporary_folder"]
+__all__ = ["Snapshot", "folder_owned_by", "latest", "tables"]
 
 # Every call of a harness writes some small files, for which a busy disk takes longer than the call itself.
 _IN_MEMORY = "/dev/shm"
@@ -29,17 +29,19 @@ class Snapshot:
     def __init__(
         self, storage: Storage, *, processing_time: int, max_parallelism: int, state_backend: str
     ) -> None:
-        folder = temporary_folder(self, "snapshot")
+        folder = folder_owned_by(self, "snapshot")
         self.path = write_savepoint(os.path.join(folder, "savepoint"), storage, latest(storage))
         self.processing_time = processing_time
         self.max_parallelism = max_parallelism
         self.state_backend = state_backend
 
 
-def temporary_folder(owner: object, what: str) -> str:
+def folder_owned_by(owner: object, purpose: str) -> str:
     """A folder that is removed when its owner is gone, or when the process ends."""
     in_memory = "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK)
-    folder = tempfile.mkdtemp(prefix=f"millstream-{what}-", dir=_IN_MEMORY if in_memory else None)
+    folder = tempfile.mkdtemp(
+        prefix=f"millstream-{purpose}-", dir=_IN_MEMORY if in_memory else None
+    )
     weakref.finalize(owner, _remove, folder, os.getpid())
     return folder
 

@@ -2,6 +2,7 @@
 
 ```
 python -m tests.chaos --kills 200 --worker-kills 200 --seed 1 --job time
+python -m tests.chaos --kills 60 --worker-kills 60 --broker-restarts 10 --job kafka
 ```
 
 A run is a fresh folder: a few drivers that are killed, at named points or at random times, each followed by another
@@ -17,6 +18,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ from pathlib import Path
 from tests.chaos.driver import Driver, archive_classes
 from tests.chaos.jobs import JOBS
 from tests.chaos.oracle import Verdict
-from tests.integration.processes import eventually
+from tests.waiting import eventually
 
 __all__ = ["DRIVER_POINTS", "WORKER_POINTS", "Chaos", "Kill"]
 
@@ -34,6 +36,7 @@ RANDOM_TIME = "random time"
 WHILE_ENDING = "while ending"
 ONE_WORKER = "a worker"
 DAEMON = "the workers' daemon"
+BROKER = "the broker"
 
 # Named points, and how often a driver may pass one before it dies there.
 DRIVER_POINTS = {
@@ -85,6 +88,7 @@ class Chaos:
     job: str = "state"
     per_run: int = 5
     say: bool = True
+    broker_restarts: int = 0
     verdict: Verdict = field(default_factory=Verdict)
     done: list[Kill] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -125,14 +129,19 @@ class Chaos:
 
     def left(self, role: str) -> int:
         """How many kills of a kind are still to come."""
-        wanted = self.kills if role == "driver" else self.worker_kills
+        wanted = {"driver": self.kills, "worker": self.worker_kills}.get(role, self.broker_restarts)
         return max(0, wanted - sum(kill.struck and kill.role == role for kill in self.done))
 
     def run(self) -> None:
         """All runs; ends early if a job fails by itself."""
+        with self.program.server():
+            self._run_all()
+
+    def _run_all(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.program.prepare(self.folder / "archive")
         self.java = archive_classes(self.folder, self.program.module)
-        while (self.left("driver") or self.left("worker")) and not self.failures:
+        while any(map(self.left, ("driver", "worker", "broker"))) and not self.failures:
             runs_left = max(1, -(-self.left("driver") // self.per_run))
             workers = -(-self.left("worker") // runs_left)
             _Run(self, self.folder / f"run-{self.runs}", workers).run()
@@ -158,7 +167,7 @@ class Chaos:
             lines.append(_row(role, point, kills))
         lines += [
             _row(role, "all", [kill for kill in self.done if kill.role == role])
-            for role in ("driver", "worker")
+            for role in ("driver", "worker", "broker")[: 3 if self.broker_restarts else 2]
         ]
         missed = sum(not kill.struck for kill in self.done)
         v = self.verdict
@@ -210,6 +219,7 @@ class _Run:
     def run(self) -> None:
         self._folder.mkdir(parents=True)
         chaos = self._chaos
+        chaos.program.prepare(self._folder)
         try:
             count = min(chaos.per_run, chaos.left("driver"))
             points = [next(chaos._points) for _ in range(count)]
@@ -262,18 +272,43 @@ class _Run:
         chaos.savepoints += self._savepoint is not None
         first = before + (2 if again or self._savepoint else 1)
         kill = None if point is None else Kill(point, "driver", struck=False)
+        restarting = self._restart_broker()
         if point == RANDOM_TIME:
             self._at_random_time(driver, first, kill)
         elif named:
             self._at_named_point(driver, first, point, kill)
         else:
             self._to_the_end(driver, first, kill)
+        if restarting is not None:
+            restarting.join()
         self._after(driver, kill)
         chaos.log(
             f"{self._folder.name} driver {self._number - 1}, parallelism {self._parallelism}, "
             f"{failpoint or point or 'to the end'}: checkpoints {before} to {driver.latest()}, "
             f"exit code {driver.process.returncode}, {time.time() - driver.started:.1f} s"
         )
+
+    def _restart_broker(self) -> threading.Thread | None:
+        """Restart what the job reads from and writes to, some time while this driver runs."""
+        chaos, restart = self._chaos, self._chaos.program.restart
+        left = chaos.left("broker")
+        if (
+            restart is None
+            or not left
+            or self._rng.random() > max(0.3, left / (chaos.left("driver") + 1))
+        ):
+            return None
+        wait = self._rng.uniform(1.0, 12.0)
+
+        def run() -> None:
+            time.sleep(wait)
+            restart()
+            chaos.done.append(Kill(BROKER, "broker", struck=True))
+            chaos.log(f"{self._folder.name}: the broker was restarted")
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
 
     def _recovered(self, driver: Driver, first: int) -> bool:
         """Wait for its first checkpoint, and note how long it took after a kill."""
@@ -291,10 +326,13 @@ class _Run:
         if self._rng.random() < 0.4 and self._chaos.spare_worker():
             # Two faults at once.
             driver.arm("state open", self._rng.randint(1, 4))
-        while time.time() < deadline and driver.running:
+
+        def gone() -> bool:
             if driver.latest() >= first:
                 self._recovered(driver, first)
-            time.sleep(0.02)
+            return not driver.running
+
+        eventually(gone, deadline - time.time())
         kill.struck = driver.kill()
         if driver.struck.exists():
             self._chaos.done.append(Kill("state open", "worker", struck=True))
@@ -397,7 +435,7 @@ class _Run:
     def _check_gone(self) -> None:
         """No JVM and no worker outlives its driver for long."""
         for driver in self._drivers:
-            if not eventually(lambda driver=driver: not driver.family(), _GONE):
+            if not eventually(lambda driver=driver: not driver.family(), _GONE):  # type: ignore[misc]
                 self._fail(driver, f"left behind: {driver.family()}")
 
 
@@ -405,13 +443,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="of drivers")
     parser.add_argument("--worker-kills", type=int, help="by default twice as many")
+    parser.add_argument("--broker-restarts", type=int, default=0, help="of the job kafka")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--job", choices=JOBS, default="state", help="which one is killed")
     parser.add_argument("--folder", type=Path, help="where to work; kept if anything is wrong")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="millstream-chaos-"))
     workers = 2 * given.kills if given.worker_kills is None else given.worker_kills
-    chaos = Chaos(given.kills, workers, given.seed, folder, given.job)
+    restarts = given.broker_restarts
+    chaos = Chaos(given.kills, workers, given.seed, folder, given.job, broker_restarts=restarts)
     # So that nothing is left running, whoever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chaos.run()

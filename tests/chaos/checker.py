@@ -39,6 +39,7 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors.base import (
     Boundedness,
+    Sink,
     Source,
     SourceReader,
     SplitEnumerator,
@@ -192,13 +193,14 @@ def file_sink(folder: Path) -> FileSink:
     )
 
 
-def build(env: StreamExecutionEnvironment, folder: Path) -> None:
+def build(env: StreamExecutionEnvironment, folder: Path, out: Sink | None = None) -> None:
+    """The job; `out` is where its lines go instead of files in the folder."""
     ids = env.from_source(Ids(str(folder)), WatermarkStrategy.no_watermarks(), "ids").uid("ids")
     counted = (
         ids.map(Stamp()).uid("stamp").key_by(lambda r: r[1], Types.LONG()).process(Count())
     ).uid("count")
     summed = counted.key_by(lambda r: group_of(r[1]), Types.LONG()).reduce(rolling).uid("sum")
-    summed.map(line).uid("line").sink_to(file_sink(folder / "out")).uid("out")
+    summed.map(line).uid("line").sink_to(out or file_sink(folder / "out")).uid("out")
     counted.get_side_output(SIDE).sink_to(file_sink(folder / "side")).uid("side")
 
 

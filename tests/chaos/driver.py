@@ -14,7 +14,8 @@ import uuid
 from pathlib import Path
 
 from tests.chaos import checker
-from tests.integration.processes import MARK, ROOT, eventually, marked, quick_environment
+from tests.integration.processes import MARK, ROOT, marked, quick_environment
+from tests.waiting import eventually
 
 __all__ = ["Driver", "archive_classes"]
 
@@ -91,12 +92,8 @@ class Driver:
 
     def wait_for(self, epoch: int, seconds: float) -> bool:
         """Wait for a checkpoint, as long as the driver lives."""
-        deadline = time.monotonic() + seconds
-        while self.latest() < epoch:
-            if not self.running or time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        eventually(lambda: self.latest() >= epoch or not self.running, seconds)
+        return self.latest() >= epoch
 
     def end(self, seconds: float) -> None:
         """Wait for its end; whoever asks next sees whether it has come."""

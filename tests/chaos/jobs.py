@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos import oracle, time_oracle
+from tests.chaos import kafka_world, oracle, time_oracle
 from tests.chaos.oracle import Verdict
+from tests.chaos.outside import OUTSIDE, nothing, postgres_server, s3_server
 
 __all__ = ["JOBS", "Job"]
 
@@ -22,11 +24,28 @@ class Job:
     worker_points: dict[str, int] = field(default_factory=dict)
     # Runs take turns with these.
     backends: tuple[str, ...] = ("hashmap",)
+    # Runs as long as the runs do.
+    server: Callable[[], AbstractContextManager[None]] = nothing
+    # What a run's folder needs, and what can be restarted while a driver runs.
+    prepare: Callable[[Path], None] = lambda folder: None
+    restart: Callable[[], None] | None = None
 
 
 JOBS = {
     "state": Job("tests.chaos.checker", oracle.judge),
     "time": Job(
         "tests.chaos.time_checker", time_oracle.judge, {"timer firing": 40}, ("hashmap", "lmdb")
+    ),
+    "compact": Job("tests.chaos.to_compact", OUTSIDE["compact"].judge),
+    "delta": Job("tests.chaos.to_delta", OUTSIDE["delta"].judge),
+    "iceberg": Job("tests.chaos.to_iceberg", OUTSIDE["iceberg"].judge),
+    "postgres": Job("tests.chaos.to_postgres", OUTSIDE["postgres"].judge, server=postgres_server),
+    "s3": Job("tests.chaos.to_s3", OUTSIDE["s3"].judge, server=s3_server),
+    "kafka": Job(
+        "tests.chaos.kafka_checker",
+        kafka_world.judge,
+        server=kafka_world.running,
+        prepare=kafka_world.prepare,
+        restart=kafka_world.restart,
     ),
 }

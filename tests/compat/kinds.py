@@ -15,7 +15,6 @@ import enum
 import sys
 import tarfile
 import tempfile
-import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -71,6 +70,7 @@ from millstream.datastream.window import (
 )
 from millstream.graph.operators import CollectOp
 from tests.compat.programs import Numbers
+from tests.waiting import until
 
 SAVEPOINTS = Path(__file__).with_name("savepoints_of_kinds")
 BACKENDS = ("hashmap", "lmdb")
@@ -405,13 +405,13 @@ def start(out: list[Any], parallelism: int, path: Any, backend: str, to: str) ->
 
 def wait_for(client: Any, out: list[Any], count: int) -> None:
     """Until the states have seen so many numbers, and the rules too."""
-    end = time.monotonic() + 120
-    while min(_seen(out, "states", "('element'"), _seen(out, "ruled", "(")) < count:
-        if time.monotonic() > end:
-            raise TimeoutError(f"{len(out)} results")
+
+    def seen() -> bool:
         if client.get_job_status().result(10).name in ("FAILED", "FINISHED"):
             client.get_job_execution_result().result(10)
-        time.sleep(0.01)
+        return min(_seen(out, "states", "('element'"), _seen(out, "ruled", "(")) >= count
+
+    until(seen, 120, lambda: f"{len(out)} results")
 
 
 def _seen(out: list[Any], name: str, begin: str) -> int:

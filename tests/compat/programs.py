@@ -10,7 +10,6 @@ import dataclasses
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
@@ -35,6 +34,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.graph.operators import CollectOp
+from tests.waiting import until
 
 SAVEPOINTS = Path(__file__).with_name("savepoints")
 FIRST, SECOND = 200, 300
@@ -187,18 +187,14 @@ def start(count, out, parallelism, path=None):
         ("reduced", reduced),
         ("ruled", ruled),
     ):
-        named = stream.map(lambda value, kind=kind: (kind, value))
+        named = stream.map(lambda value, kind=kind: (kind, value))  # type: ignore[misc]
         named._sink(kind, CollectOp(out.extend))
     return env.execute_async("compatibility")
 
 
 def wait_for(out, count):
     """Until every branch has given `count` results."""
-    end = time.monotonic() + 60
-    while len(out) < 4 * count:
-        if time.monotonic() > end:
-            raise TimeoutError(f"{len(out)} of {4 * count} results")
-        time.sleep(0.01)
+    until(lambda: len(out) >= 4 * count, saying=lambda: f"{len(out)} of {4 * count} results")
 
 
 def write(version: str) -> None:

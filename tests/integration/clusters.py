@@ -12,12 +12,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.waiting import until
+
 __all__ = ["spark_home", "standalone"]
 
+_ROOT = Path(__file__).parents[2]
 _MASTER = "127.0.0.1"
 # Workers with addresses of their own are two machines as far as Spark can tell; not every system has these.
 _WORKERS = ("127.0.0.2", "127.0.0.3") if sys.platform == "linux" else ("127.0.0.1", "127.0.0.1")
@@ -43,7 +45,8 @@ def spark_home(folder: Path) -> Path:
 def standalone(folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """A cluster of two workers with one core each; its URL."""
     cluster = subprocess.Popen(
-        [sys.executable, __file__, str(folder)],
+        [sys.executable, "-m", "tests.integration.clusters", str(folder)],
+        cwd=_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
@@ -87,11 +90,11 @@ def _start(folder: Path, name: str, kind: str, host: str, *arguments: str) -> Pa
 
 
 def _wait_for(log: Path, pattern: str) -> str:
-    deadline = time.monotonic() + _SECONDS
-    while not (found := re.search(pattern, log.read_text())):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {pattern!r} in {log}")
-        time.sleep(0.1)
+    words = re.compile(pattern)
+    found = until(
+        lambda: words.search(log.read_text()), _SECONDS, lambda: f"no {pattern!r} in {log}"
+    )
+    assert found is not None
     return found.group(1)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
+from tests.integration.kafka import broker, kafka  # noqa: F401
 
 # Workers import test modules by the names that pytest gives them.
 ROOT = str(Path(__file__).parents[2])

@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from tests.waiting import eventually
 
 __all__ = [
     "MARK",
@@ -20,7 +19,6 @@ __all__ = [
     "QUICK_JAVA",
     "ROOT",
     "Program",
-    "eventually",
     "marked",
     "quick_environment",
 ]
@@ -43,16 +41,6 @@ def quick_environment(**more: str) -> dict[str, str]:
         if not key.startswith(("PYSPARK_", "SPARK_"))
     }
     return {**own, **quick, **more}
-
-
-def eventually(true: Callable[[], Any], seconds: float) -> bool:
-    """Wait until something is true; False if it never was."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def marked(mark: str) -> dict[int, str]:

@@ -28,7 +28,7 @@ WAITS = {"ordered": AsyncDataStream.ordered_wait, "unordered": AsyncDataStream.u
 postgres = server.postgres
 
 
-class Ask(AsyncFunction):  # type: ignore[type-arg]
+class Ask(AsyncFunction):
     """Answers after a while; once, with requests under way, its process dies or its function fails."""
 
     def __init__(self, note: Path | None = None, how: str = "") -> None:
@@ -105,4 +105,6 @@ def test_enrichment(database: str, request: Any, spark: Any, monkeypatch: Any, c
 def test_guide() -> None:
     """Its snippets build a program, together; nothing is run."""
     text = (ROOT / "docs" / "async.md").read_text()
-    exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), {})
+    snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert snippets
+    exec("\n".join(snippets), {})

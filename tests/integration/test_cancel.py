@@ -14,7 +14,7 @@ from millstream.common import WatermarkStrategy
 from millstream.common.job_status import JobStatus
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
-from tests.integration.processes import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -17,11 +17,11 @@ from tests.integration.processes import (
     QUICK_JAVA,
     ROOT,
     Program,
-    eventually,
     marked,
     quick_environment,
 )
 from tests.integration.test_examples import EXPECTED
+from tests.waiting import eventually
 
 # Starting a cluster and a driver takes a while on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from millstream.cli import main
 from millstream.common.job_status import JobStatus
 from tests.inprocess.test_control import check_drained, lease_of, live_job
-from tests.integration.processes import eventually
 from tests.integration.test_cancel import Busy
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

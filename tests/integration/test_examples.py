@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from millstream.testing.kafka import missing_tools
 from tests.integration.processes import Program
 
 pytestmark = pytest.mark.spark
@@ -26,9 +27,11 @@ SHOWN = re.findall(
 # Programs with a test of their own.
 APART = {
     "async_enrichment.py",
+    "fault_tolerant_kafka.py",
     "fault_tolerant_word_count.py",
     "hashtag_count.py",
     "idle_source.py",
+    "kafka_word_count.py",
 }
 
 # What each script prints, in any order; `...` stands for a line that is not compared.
@@ -51,6 +54,7 @@ EXPECTED: dict[str, list[str]] = {
         "status> ('500', 1)",
         "errors on disk: ['GET /x 404', 'POST /y 500']",
     ],
+    "parquet_to_delta.py": ["2026-11-16 2.5", "2026-11-17 1.0", "2026-11-17 5.0"],
     "custom_source.py": [
         "1> ('north', 3.5)",
         "1> ('north', 4.0)",
@@ -98,6 +102,31 @@ def test_demo(tmp_path: Path) -> None:
         assert demo.lines[-1] == "20,000 words, 200 distinct, 4 kills: all counts equal"
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_demo_with_kafka(tmp_path: Path) -> None:
+    missing = missing_tools()
+    if missing is not None:
+        pytest.skip(missing)
+    script = ROOT / "examples" / "fault_tolerant_kafka.py"
+    command = [sys.executable, str(script), "--orders", "12000", "--kills", "2", "--seed", "5"]
+    with Program(command, tmp_path) as demo:
+        assert demo.end(380) == 0, (demo.lines, demo.errors)
+        assert demo.lines[-1] == "exactly once"
+        assert "0 lost, 0 doubled, 0 customers miscounted" in demo.lines[-2]
+
+
+def test_kafka_word_count(spark: Any, monkeypatch: Any, capfd: Any) -> None:
+    missing = missing_tools()
+    if missing is not None:
+        pytest.skip(missing)
+    lines = run(ROOT / "examples" / "kafka_word_count.py", [], monkeypatch, capfd)
+    wanted = {"the": 4, "mill": 2, "turns": 2, "stream": 2}
+    assert sorted(lines) == sorted(
+        f"{w} {n}" for w, most in wanted.items() for n in range(1, most + 1)
+    )
+
+
 def test_hashtag_count(spark: Any, monkeypatch: Any, capfd: Any) -> None:
     arguments = ["--messages", "5000", "--rate", "5000"]
     with pytest.raises(SystemExit) as ended:
@@ -120,12 +149,13 @@ def test_idle_source(spark: Any, monkeypatch: Any, capfd: Any) -> None:
 def test_guide(guide: str) -> None:
     """Its snippets build a program, together; nothing is run."""
     snippets = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert snippets
     exec("\n".join(snippets), {})
 
 
 def test_readme(spark: Any, monkeypatch: Any, capfd: Any, tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
-    program, output = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    program, output = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
     script = tmp_path / "readme.py"
     script.write_text(program)
     assert Counter(run(script, [], monkeypatch, capfd)) == Counter(output.splitlines())

@@ -13,7 +13,7 @@ from millstream.common.job_client import JobClient
 from millstream.common.job_status import JobStatus
 from millstream.datastream import SourceFunction
 from millstream.datastream.window import TumblingEventTimeWindows
-from tests.integration.processes import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from millstream.cli.init import write_project
-from tests.integration.processes import Program, eventually
+from tests.integration.processes import Program
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.spark
 

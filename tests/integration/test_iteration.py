@@ -133,7 +133,7 @@ def program(folder, parallelism):
 @pytest.mark.parametrize(
     ("role", "place", "parallelism"),
     [
-        ("driver", "before manifest:3", 1),
+        pytest.param("driver", "before manifest:3", 1, marks=pytest.mark.nightly),
         ("driver", "after manifest:4", 4),
         ("worker", "after pre-commit:5", 2),
     ],

@@ -187,6 +187,7 @@ def test_killed_workers(
     check(tmp_path, kills)
 
 
+@pytest.mark.nightly
 def test_killed_drivers_and_workers(tmp_path: Path) -> None:
     """A driver is killed at a named place, and so is the next; each goes on from what the one before it has left."""
     (tmp_path / "notes").mkdir()

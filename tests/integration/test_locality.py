@@ -29,10 +29,10 @@ from tests.integration.processes import (
     MILLSTREAM,
     QUICK_JAVA,
     Program,
-    eventually,
     marked,
     quick_environment,
 )
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -314,5 +314,5 @@ def test_only_what_a_lost_host_held_is_loaded_again(printed: list[str]) -> None:
     before, *rest = (count for epoch, count in seen.items() if epoch >= LOSS - 1)
     settled = {count for epoch, count in seen.items() if epoch >= LOSS + 4}
     assert len(settled) == 1, seen
-    # Two operators lived there; what each has to load is one chain, kept short by folding.
+    # Two operators lived there; what each has to load are the segments of one store, kept few by compaction.
     assert before < settled.pop() <= before + 2 * 2 * 30, (before, rest)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from millstream.connectors.postgres.commit import PostgresCommitter, Staged
 from millstream.datastream.connectors.postgres import PostgresSink
 from millstream.errors import SinkError
 from tests.integration import postgres as server
+from tests.support import program_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -577,6 +579,23 @@ def test_an_upsert_is_all_or_nothing_and_tries_again(db: Database) -> None:
     # Nothing of the first try was there for the second: it inserted every row.
     assert db.rows("SELECT last_value FROM tries") == [(3_500,)]
     assert db.rows("SELECT count(*) FROM t WHERE xmax <> 0") == [(0,)]
+
+
+# -- the page -----------------------------------------------------------------------------------------
+
+
+def test_the_program_of_the_page(db: Database, tmp_path: Path) -> None:
+    db.run("CREATE TABLE orders (id bigint PRIMARY KEY, grain text, kilos double precision)")
+    db.run("CREATE TABLE totals (grain text PRIMARY KEY, kilos double precision)")
+    instead = {
+        '"postgresql://ann@db/shop"': repr(db.dsn),
+        '"/data/checkpoints"': repr(str(tmp_path)),
+        'set_table("orders")': f'set_table("{db.schema}.orders")',
+        'set_table("totals")': f'set_table("{db.schema}.totals")',
+    }
+    exec(program_of("postgres.md", instead), {})
+    assert db.rows("SELECT id FROM orders ORDER BY id") == [(1,), (2,), (3,)]
+    assert db.rows("SELECT grain, kilos FROM totals ORDER BY grain") == [("oats", 6.5), ("rye", 1)]
 
 
 # -- on Spark -----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 
 import pytest
@@ -18,6 +17,7 @@ from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.connectors.file_system import BucketAssigner, FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.graph.operators import CollectOp
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -97,10 +97,8 @@ def test_signed_savepoint_rescale_and_read_as_a_frame(make_env, spark, tmp_path)
         counts = stream.key_by(lambda n: n % 7).process(Count()).uid("counter")
         counts._sink("out", CollectOp(out.extend))
         client = env.execute_async("rescaled")
-        end = time.monotonic() + 120
-        while len(out) < total:
-            assert time.monotonic() < end, (len(out), client.get_job_status().result())
-            time.sleep(0.05)
+        said = lambda client=client: (len(out), client.get_job_status().result())  # noqa: E731
+        until(lambda total=total: len(out) >= total, 120, said)
         path = client.stop_with_savepoint(False, str(tmp_path)).result(60)
         client.get_job_execution_result().result(60)
     assert counted(out) == expected(2100)
@@ -171,14 +169,12 @@ def test_a_streaming_frame_is_read_once_through_a_failure(make_env, spark, tmp_p
     sink = sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
     env.from_dataframe(lines).map(fail_once).sink_to(sink)
     client = env.execute_async("frames")
-    end = time.monotonic() + 120
 
     def written():
         parts = (tmp_path / "out").glob("part-*") if (tmp_path / "out").exists() else []
         return sorted(int(line) for part in parts for line in part.read_text().split())
 
-    while len(written()) < 60 and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: len(written()) >= 60, 120, written)
     client.cancel().result(60)
     assert os.path.exists(note)
     assert written() == list(range(60))

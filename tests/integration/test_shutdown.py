@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import MILLSTREAM, Program, eventually
+from tests.integration.processes import MILLSTREAM, Program
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.spark
 

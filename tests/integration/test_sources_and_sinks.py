@@ -21,7 +21,13 @@ from millstream.datastream.connectors.file_system import (
 )
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.datastream.connectors.spark import SparkSink
-from millstream.errors import InvalidArgument, JobError, SourceNotFound, UnsupportedOperation
+from millstream.errors import (
+    InvalidArgument,
+    SourceNotFound,
+    TypeMismatchError,
+    UnsupportedOperation,
+)
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 NONE = WatermarkStrategy.no_watermarks()
@@ -191,13 +197,12 @@ def _json(spark: Any, path: str) -> list[tuple[str, int]]:
 
 
 def wait_for(condition: Any, client: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        status = client.get_job_status().result()
-        if status.is_terminal_state():
+    def met() -> bool:
+        if client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()
-        assert time.monotonic() < deadline, f"waited {seconds} s; the job is {status}"
-        time.sleep(0.1)
+        return bool(condition())
+
+    until(met, seconds, lambda: f"the job is {client.get_job_status().result()}")
 
 
 class Once(MapFunction):
@@ -276,8 +281,20 @@ def test_a_value_that_does_not_fit_a_frame_is_an_error_with_its_record(make_env:
     assert "(1.5,)" in str(caught.value)
     env = make_env()
     env.from_collection([(1e300,)]).sink_to(SparkSink(lambda df, epoch: df.collect(), "n float"))
-    with pytest.raises(JobError, match="does not fit column 'n'"):
+    with pytest.raises(TypeMismatchError, match="does not fit column 'n'") as refused:
         env.execute()
+    assert refused.value.evidence["record"] == "(1e+300,)"
+    assert refused.value.evidence["operator"] == "Sink: Writer"
+    assert "Traceback" not in str(refused.value)
+
+
+def test_a_schema_that_spark_does_not_know_is_named_with_what_spark_says(make_env: Any) -> None:
+    env = make_env()
+    env.from_collection([(1,)]).sink_to(SparkSink(lambda df, epoch: df.collect(), "n itn"))
+    with pytest.raises(InvalidArgument, match="cannot make a frame") as refused:
+        env.execute()
+    assert refused.value.evidence["schema"] == "n itn"
+    assert refused.value.evidence["cause"]
 
 
 def test_a_job_of_one_epoch_goes_on_where_its_savepoint_was(make_env: Any, tmp_path: Path) -> None:
@@ -301,7 +318,7 @@ def test_a_job_of_one_epoch_goes_on_where_its_savepoint_was(make_env: Any, tmp_p
     stream = program(env).map(slow).uid("slow")
     stream.sink_to(SparkSink(lambda df, epoch: df.collect(), "k int, n int"))
     client = env.execute_async("counts")
-    time.sleep(3)
+    until(lambda: client.get_metrics() is not None and client.get_metrics().epoch >= 2)
     path = client.stop_with_savepoint(False, str(tmp_path / "savepoint")).result()
     env = make_env()
     env.get_configuration().set_string("execution.state-recovery.path", path)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from millstream.storage.storage import Storage, checked_name
+from millstream.storage.storage import Storage, checked_file_name
 
 SCHEME = "sim://"
 
@@ -97,14 +97,14 @@ class SimStorage(Storage):
         self._disk = disk
 
     def folder(self, name: str) -> SimStorage:
-        return SimStorage(f"{self._root}/{checked_name(name)}", self._disk)
+        return SimStorage(f"{self._root}/{checked_file_name(name)}", self._disk)
 
     @property
     def root(self) -> str:
         return self._root
 
     def _path(self, name: str, *, empty: bool = False) -> str:
-        checked = checked_name(name, empty=empty)
+        checked = checked_file_name(name, empty=empty)
         return f"{self._root}/{checked}" if checked else self._root
 
     def write(self, name: str, data: bytes) -> None:

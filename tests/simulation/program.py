@@ -182,7 +182,7 @@ class Folder(FileSink):
     def __init__(self) -> None:
         builder = FileSink.for_row_format("/", Encoder.simple_string_encoder())
         made = builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
-        for name in ("encoder", "assigner", "policy", "config"):
+        for name in ("encoder", "assigner", "policy", "config", "compaction"):
             setattr(self, name, getattr(made, name))
 
     path = property(lambda self: outside.files)

@@ -75,8 +75,8 @@ def removes_too_much(original):
 
 def believes_itself(original):
     def reach(self, version):
-        if self._pending is not None and version is not None and version.chain:
-            self._pending = version.chain[-1].name
+        if self._pending is not None and version is not None and version.segments:
+            self._pending = version.segments[-1].name
         return original(self, version)
 
     return reach
@@ -90,11 +90,11 @@ def keeps_its_place(original):
     return rewind
 
 
-def folds_too_much(original):
-    def replace(self, store, chain):
-        folded = self._folded.get(store)
-        result = original(self, store, chain)
-        return [folded] if folded is not None and folded in result else result
+def compacts_too_much(original):
+    def replace(self, store, segments):
+        compacted = self._compacted.get(store)
+        result = original(self, store, segments)
+        return [compacted] if compacted is not None and compacted in result else result
 
     return replace
 
@@ -125,7 +125,7 @@ def forgets_parents(original):
     return restored
 
 
-def trusts_any_fold(original):
+def trusts_any_compaction(original):
     class AsLongAsItIs:
         def __eq__(self, other):
             return True
@@ -226,12 +226,12 @@ MUTANTS = [
     (Coordinator, "__init__", commits_first),
     (Coordinator, "_resume", resumes_without_commit),
     (Coordinator, "_clean_up", removes_too_much),
-    (Coordinator, "_replace_folded", folds_too_much),
+    (Coordinator, "_replace_compacted", compacts_too_much),
     (StateStore, "open", believes_itself),
     (EpochPlanner, "rewind", keeps_its_place),
     (JobFolder, "check_lease", never_fenced),
     (JobFolder, "_sweep", forgets_to_sweep),
-    (SimStorage, "size", trusts_any_fold),
+    (SimStorage, "size", trusts_any_compaction),
 ]
 
 

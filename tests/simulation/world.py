@@ -2,7 +2,7 @@
 
 What is real: coordinator, epoch driver, job folder, lease, savepoints, restart loop, tasks, state. What is simulated:
 the disk, which worker runs which attempt of a task and which attempt wins, the systems behind the sinks, the threads
-that fold and copy, and every fault. The same seed gives the same run.
+that compact and copy, and every fault. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.driver.run import JobRun
 from millstream.runtime.state import store
 from millstream.runtime.state.operator_state import parts_of
-from millstream.runtime.state.store import StateStore, fold_chain
+from millstream.runtime.state.store import StateStore, compact
 from millstream.runtime.task import spec, task
 from millstream.runtime.task.task import LevelTask
 from millstream.runtime.wire.rows import RowBatch
@@ -179,29 +179,29 @@ class SimRun(JobRun):
         finally:
             world.workers = [{} for _ in world.workers]
 
-    def _fold(self, name, chain) -> None:
+    def _compact(self, name, segments) -> None:
         driver, world = self._driver, self.world
         assert driver is not None
         folder = driver.folder.storage
 
         def write() -> Any:
             try:
-                return fold_chain(folder, name, chain, world.new_id()[:16])
+                return compact(folder, name, segments, world.new_id()[:16])
             except (OSError, MillstreamError):
                 return None
 
         match world.random.randrange(5):
             case 0:
-                driver.folded(name, write())
+                driver.compacted(name, write())
             case 1:
-                world.background.append(lambda: driver.folded(name, write()))
+                world.background.append(lambda: driver.compacted(name, write()))
             case 2:
                 file = write()
-                world.background.append(lambda: driver.folded(name, file))
+                world.background.append(lambda: driver.compacted(name, file))
             case 3:
-                driver.folded(name, None)
+                driver.compacted(name, None)
             case 4:
-                world.note("fold lost", name)
+                world.note("compaction lost", name)
 
 
 class World(Outlets):
@@ -922,7 +922,7 @@ def simulated():
         (claim, "standing", lambda holder: "dead"),
         (lease, "_process", lambda pid: ("R", 1)),
         (lease, "_machine", lambda: "simulated"),
-        (epochs, "needs_folding", lambda chain: len(chain) >= 3),
+        (epochs, "needs_compaction", lambda segments: len(segments) >= 3),
         (epochs, "_SWEEP_EVERY", 4),
         (EpochDriver, "_do", _do(EpochDriver._do)),
         (JobFolder, "start", _start(JobFolder.start)),

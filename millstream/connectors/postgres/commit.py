@@ -21,7 +21,7 @@ from millstream.connectors.postgres.settings import Settings
 from millstream.connectors.postgres.staging import commits_of, prepare_staging, staging_of
 from millstream.connectors.postgres.table import (
     Connection,
-    Table,
+    SqlTable,
     connect,
     find_table,
     named,
@@ -55,7 +55,7 @@ class Staged:
         return replace(self, count=self.count + count, columns=columns)
 
     def encode(self) -> bytes:
-        """The committable."""
+        """The committable that says what is staged."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
@@ -71,7 +71,7 @@ class PostgresCommitter(Committer):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._connection: Connection | None = None
-        self._table: Table | None = None
+        self._table: SqlTable | None = None
         self._last: dict[tuple[str, str], int] = {}
 
     def commit(self, epoch: int, committables: Sequence[bytes]) -> None:
@@ -84,8 +84,8 @@ class PostgresCommitter(Committer):
             try:
                 patiently(lambda group=group: self._commit(group))  # type: ignore[misc]
             except psycopg.Error as error:
-                what = "an epoch cannot be committed"
-                raise refused(self._settings, error, what, epoch=epoch) from error
+                problem = "an epoch cannot be committed"
+                raise refused(self._settings, error, problem, epoch=epoch) from error
             self._last[sink_id, job_id] = staged_epoch
 
     def close(self) -> None:
@@ -117,8 +117,8 @@ class PostgresCommitter(Committer):
             self._disconnect()
             raise
 
-    def _move(self, connection: Connection, table: Table, group: list[Staged]) -> None:
-        one = group[0]
+    def _move(self, connection: Connection, table: SqlTable, group: list[Staged]) -> None:
+        first = group[0]
         if not self._log(connection, table, group):
             return
         for staged in group:
@@ -133,14 +133,14 @@ class PostgresCommitter(Committer):
                     hint="sinks that write to one table at the same time need an own set_sink_id(...)"
                     " each, and nobody else may change the staging table",
                 )
-        _clean_up(connection, table, one.sink_id, one.job_id, one.epoch)
+        _clean_up(connection, table, first.sink_id, first.job_id, first.epoch)
 
-    def _log(self, connection: Connection, table: Table, group: list[Staged]) -> bool:
+    def _log(self, connection: Connection, table: SqlTable, group: list[Staged]) -> bool:
         """Log the epoch; False if it was logged before."""
-        one = group[0]
+        first = group[0]
         attempts = hashlib.sha256("\n".join(sorted(s.attempt for s in group)).encode()).hexdigest()
         # Without a job's id, epoch 0 of each run would look like the first run's.
-        key = (one.sink_id, one.job_id or attempts, one.epoch)
+        key = (first.sink_id, first.job_id or attempts, first.epoch)
         if connection.execute(_log_statement(table), [*key, attempts]).rowcount == 1:
             return True
         if connection.execute(_find_statement(table), key).fetchone() == (attempts,):
@@ -148,27 +148,27 @@ class PostgresCommitter(Committer):
         raise SinkError(
             "the epoch was committed before, with other rows",
             table=self._settings.table_name,
-            sink_id=one.sink_id,
-            job_id=one.job_id,
-            epoch=one.epoch,
+            sink_id=first.sink_id,
+            job_id=first.job_id,
+            epoch=first.epoch,
             hint="give each sink an own set_sink_id(...), and each job that starts anew an own id",
         )
 
 
-def _log_statement(table: Table) -> sql.Composed:
+def _log_statement(table: SqlTable) -> sql.Composed:
     return sql.SQL(
         "INSERT INTO {} (sink_id, job_id, epoch, attempts) VALUES (%s, %s, %s, %s)"
         " ON CONFLICT DO NOTHING"
     ).format(named(commits_of(table)))
 
 
-def _find_statement(table: Table) -> sql.Composed:
+def _find_statement(table: SqlTable) -> sql.Composed:
     return sql.SQL(
         "SELECT attempts FROM {} WHERE sink_id = %s AND job_id = %s AND epoch = %s"
     ).format(named(commits_of(table)))
 
 
-def _move_statement(table: Table, columns: Sequence[str]) -> sql.Composed:
+def _move_statement(table: SqlTable, columns: Sequence[str]) -> sql.Composed:
     return sql.SQL(
         "WITH moved AS (DELETE FROM {staging} WHERE millstream_sink_id = %s"
         " AND millstream_job_id = %s AND millstream_epoch = %s AND millstream_subtask = %s"
@@ -182,14 +182,14 @@ def _move_statement(table: Table, columns: Sequence[str]) -> sql.Composed:
     )
 
 
-def _clean_up_statement(table: Table) -> sql.Composed:
+def _clean_up_statement(table: SqlTable) -> sql.Composed:
     return sql.SQL(
         "DELETE FROM {} WHERE millstream_sink_id = %s AND millstream_job_id = %s"
         " AND millstream_epoch <= %s"
     ).format(named(staging_of(table)))
 
 
-def check_commit(connection: Connection, table: Table, staged: Staged) -> None:
+def check_commit(connection: Connection, table: SqlTable, staged: Staged) -> None:
     """Have the server plan all that a commit will do, privileges included. What fails there would else fail when the
     checkpoint is complete, and the job would stand still."""
     key = (staged.sink_id, staged.job_id, staged.epoch)
@@ -202,16 +202,18 @@ def check_commit(connection: Connection, table: Table, staged: Staged) -> None:
         connection.execute(sql.SQL("EXPLAIN ") + statement, values)
 
 
-def _move_rows(connection: Connection, table: Table, staged: Staged) -> int:
+def _move_rows(connection: Connection, table: SqlTable, staged: Staged) -> int:
     """Move what an attempt has staged. Counted where it leaves: triggers may drop rows on arrival."""
-    found = connection.execute(
+    moved = connection.execute(
         _move_statement(table, staged.columns),
         [staged.sink_id, staged.job_id, staged.epoch, staged.subtask, staged.attempt],
     ).fetchone()
-    assert found is not None
-    return int(found[0])
+    assert moved is not None
+    return int(moved[0])
 
 
-def _clean_up(connection: Connection, table: Table, sink_id: str, job_id: str, epoch: int) -> None:
+def _clean_up(
+    connection: Connection, table: SqlTable, sink_id: str, job_id: str, epoch: int
+) -> None:
     """Remove what other attempts have staged: nobody will commit it. Other jobs' rows stay."""
     connection.execute(_clean_up_statement(table), [sink_id, job_id, epoch])

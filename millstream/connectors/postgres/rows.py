@@ -1,16 +1,17 @@
 """Records as the values of a table's columns.
 
 ```
-columns set       Row with names, dict, named tuple   by name; fields that are no column are left out
-                  Row without names, tuple, list      by position, as many as columns
-                  anything else                       the value of the only column
-columns not set   Row with names, dict, named tuple   the first record's names, for all records
+columns set       Row with names, dict, named tuple, dataclass   by name; fields that are no column are left out
+                  Row without names, tuple, list                 by position, as many as columns
+                  anything else                                  the value of the only column
+columns not set   Row with names, dict, named tuple, dataclass   the first record's names, for all records
 ```
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from millstream.common.types import Row, RowKind
@@ -56,7 +57,7 @@ class Shape:
                 raise self._misfit(
                     record,
                     "the record has no field names, so its columns are not known",
-                    "call set_columns(...), or emit Rows with names or dicts",
+                    "call set_columns(...), or emit Rows with names, dicts or dataclasses",
                 )
             self._columns = tuple(str(name) for name in named)
         if named is not None:
@@ -92,9 +93,9 @@ class Shape:
             )
         return tuple(values)
 
-    def _misfit(self, record: Any, what: str, hint: str) -> SinkError:
+    def _misfit(self, record: Any, problem: str, hint: str) -> SinkError:
         return SinkError(
-            what,
+            problem,
             table=self._settings.table_name,
             columns=", ".join(self._columns) if self._columns else None,
             record=shorten(record),
@@ -109,6 +110,8 @@ def _by_name(record: Any) -> Mapping[Any, Any] | None:
     """The record's fields by name, or None if they have none."""
     if isinstance(record, Mapping):
         return record
+    if is_dataclass(record) and not isinstance(record, type):
+        return {field.name: getattr(record, field.name) for field in fields(record)}
     names = getattr(record, "_fields", None) if isinstance(record, (Row, tuple)) else None
     if names is None:
         return None

@@ -74,7 +74,7 @@ def require_driver() -> None:
     except ImportError as error:
         raise RuntimeUnusable(
             f"the PostgreSQL driver cannot be imported: {error}",
-            hint="pip install millstream[postgres], on every worker as well",
+            hint="pip install 'millstream[postgres]', on every machine of the job",
         ) from error
 
 
@@ -98,13 +98,13 @@ def parse_dsn(dsn: str | Mapping[str, Any]) -> dict[str, str]:
         )
     try:
         if isinstance(given, str):
-            found = conninfo_to_dict(given)
+            parts = conninfo_to_dict(given)
         else:
-            found = conninfo_to_dict("", **given)
+            parts = conninfo_to_dict("", **given)
     except psycopg.Error:
         # No cause and no quote of what was given: either would show the password.
         raise InvalidArgument("the DSN cannot be read", hint=hint) from None
-    parameters = {name: str(value) for name, value in found.items() if value is not None}
+    parameters = {name: str(value) for name, value in parts.items() if value is not None}
     for name in _SECRETS:
         # Wherever the program has it from: the line that hands it over may name it otherwise.
         remember(parameters.get(name))

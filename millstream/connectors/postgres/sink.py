@@ -56,7 +56,7 @@ class PostgresSink(Sink):
 
     @staticmethod
     def builder() -> PostgresSinkBuilder:
-        """A builder."""
+        """A builder of the sink."""
         return PostgresSinkBuilder()
 
     def __repr__(self) -> str:
@@ -199,15 +199,15 @@ class PostgresSinkBuilder:
 
 
 def _names(names: Any, call: str) -> tuple[str, ...]:
-    found = tuple(names) if isinstance(names, Sequence) else ()
+    columns = tuple(names) if isinstance(names, Sequence) else ()
     if (
-        not found
-        or len(set(found)) < len(found)
-        or not all(isinstance(n, str) and n for n in found)
+        not columns
+        or len(set(columns)) < len(columns)
+        or not all(isinstance(n, str) and n for n in columns)
     ):
         raise InvalidArgument(
             f"{call} needs one or more different column names",
             got=repr(names),
             hint='for example set_columns("id", "price") and build_upsert(["id"])',
         )
-    return found
+    return columns

@@ -15,7 +15,7 @@ import hashlib
 
 from psycopg import sql
 
-from millstream.connectors.postgres.table import Connection, Table
+from millstream.connectors.postgres.table import Connection, SqlTable
 
 __all__ = ["STAGED_BY", "commits_of", "prepare_staging", "staging_name", "staging_of"]
 
@@ -47,17 +47,17 @@ def staging_name(table: str) -> str:
     return table.encode()[: _NAME_BYTES - len(mark)].decode(errors="ignore") + mark
 
 
-def staging_of(table: Table) -> sql.Identifier:
+def staging_of(table: SqlTable) -> sql.Identifier:
     """The staging table, quoted."""
     return sql.Identifier(table.schema, staging_name(table.name))
 
 
-def commits_of(table: Table) -> sql.Identifier:
+def commits_of(table: SqlTable) -> sql.Identifier:
     """The log of committed epochs, quoted."""
     return sql.Identifier(table.schema, "millstream_commits")
 
 
-def prepare_staging(connection: Connection, table: Table, *, adapt: bool = True) -> None:
+def prepare_staging(connection: Connection, table: SqlTable, *, adapt: bool = True) -> None:
     """Make what is missing. With `adapt` also give the staging table the columns, types and checks that the target has
     now: a value that is staged as another type is rounded without a word."""
     # Looked at first, so that a role that may not create tables can use tables made for it.
@@ -82,7 +82,7 @@ def prepare_staging(connection: Connection, table: Table, *, adapt: bool = True)
             _adapt(connection, table)
 
 
-def _adapt(connection: Connection, table: Table) -> None:
+def _adapt(connection: Connection, table: SqlTable) -> None:
     """The target has changed. A staging table without rows is made anew; rows that wait for their commit are converted
     as the target's own rows were."""
     staging = staging_of(table)
@@ -98,12 +98,12 @@ def _adapt(connection: Connection, table: Table) -> None:
             _alter(connection, staging, "DROP CONSTRAINT {}", sql.Identifier(name))
     for name, column in table.columns.items():
         if name not in present:
-            what = "ADD COLUMN {} {}"
+            change = "ADD COLUMN {} {}"
         elif present[name] != column.type:
-            what = "ALTER COLUMN {} TYPE {}"
+            change = "ALTER COLUMN {} TYPE {}"
         else:
             continue
-        _alter(connection, staging, what, sql.Identifier(name), _as_is(column.type))
+        _alter(connection, staging, change, sql.Identifier(name), _as_is(column.type))
     for name, check in new.items():
         if old.get(name) != check:
             check = check.removesuffix(" NOT VALID") + " NOT VALID"
@@ -111,12 +111,12 @@ def _adapt(connection: Connection, table: Table) -> None:
 
 
 def _alter(
-    connection: Connection, staging: sql.Identifier, what: str, *parts: sql.Composable
+    connection: Connection, staging: sql.Identifier, change: str, *parts: sql.Composable
 ) -> None:
-    connection.execute(sql.SQL("ALTER TABLE {} ").format(staging) + sql.SQL(what).format(*parts))
+    connection.execute(sql.SQL("ALTER TABLE {} ").format(staging) + sql.SQL(change).format(*parts))
 
 
-def _create(connection: Connection, table: Table) -> None:
+def _create(connection: Connection, table: SqlTable) -> None:
     staging = staging_of(table)
     # Checks are copied, so that a record that fails one is found while it can still be named.
     create = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING CONSTRAINTS, {})").format(
@@ -138,7 +138,7 @@ def _create(connection: Connection, table: Table) -> None:
     connection.execute(index.format(staging))
 
 
-def _is_complete(connection: Connection, table: Table, *, adapt: bool) -> bool:
+def _is_complete(connection: Connection, table: SqlTable, *, adapt: bool) -> bool:
     staging = staging_of(table)
     present = _columns_of(connection, staging)
     if not present or not _columns_of(connection, commits_of(table)):

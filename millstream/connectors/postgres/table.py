@@ -16,7 +16,16 @@ from millstream.connectors.postgres.settings import Settings
 from millstream.errors import SinkError
 from millstream.runtime.base.text import shorten
 
-__all__ = ["Connection", "Table", "connect", "find_table", "named", "patiently", "refused"]
+__all__ = [
+    "Connection",
+    "SqlTable",
+    "Table",
+    "connect",
+    "find_table",
+    "named",
+    "patiently",
+    "refused",
+]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _T = TypeVar("_T")
@@ -66,7 +75,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class SqlTable:
     """A table that exists."""
 
     settings: Settings
@@ -83,21 +92,23 @@ class Table:
         """Raise unless rows of these columns can be inserted."""
         missing = [name for name in columns if name not in self.columns]
         if missing:
-            what = f"the table has no column {', '.join(missing)}"
+            problem = f"the table has no column {', '.join(missing)}"
             hint = f"it has {', '.join(self.columns)}; names are taken as they are spelled"
         elif made := [name for name in columns if self.columns[name].is_generated]:
-            what = f"the table makes the values of {', '.join(made)} itself"
+            problem = f"the table makes the values of {', '.join(made)} itself"
             hint = "leave such columns out of set_columns(...)"
         elif wanted := [
             name
             for name, column in self.columns.items()
             if column.not_null and not column.has_default and name not in columns
         ]:
-            what = f"the table needs a value for {', '.join(wanted)}"
+            problem = f"the table needs a value for {', '.join(wanted)}"
             hint = "write these columns too, or give them a default"
         else:
             return
-        raise SinkError(what, table=self.settings.table_name, columns=", ".join(columns), hint=hint)
+        raise SinkError(
+            problem, table=self.settings.table_name, columns=", ".join(columns), hint=hint
+        )
 
     def check_nulls(self, columns: Sequence[str], row: tuple[Any, ...]) -> None:
         """Raise if a value is NULL where the table has NOT NULL."""
@@ -112,25 +123,29 @@ class Table:
                 )
 
 
-def find_table(connection: Connection, settings: Settings) -> Table:
+# Programs may know it by this name.
+Table = SqlTable
+
+
+def find_table(connection: Connection, settings: Settings) -> SqlTable:
     """Look the sink's table up; an error if there is none."""
     schema, name = settings.table
     parts = (name,) if schema is None else (schema, name)
     quoted = sql.Identifier(*parts).as_string(connection)
-    found = connection.execute(
+    row = connection.execute(
         "SELECT c.oid, n.nspname, c.relname FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
         [quoted],
     ).fetchone()
-    if found is None:
+    if row is None:
         raise SinkError(
             "the table does not exist",
             table=settings.table_name,
             database=settings.database,
             hint="create it before the job starts; names are taken as they are spelled",
         )
-    oid, schema, name = found
-    return Table(settings, schema, name, _columns(connection, oid))
+    oid, schema, name = row
+    return SqlTable(settings, schema, name, _columns(connection, oid))
 
 
 def _columns(connection: Connection, oid: int) -> dict[str, Column]:
@@ -147,7 +162,7 @@ def _columns(connection: Connection, oid: int) -> dict[str, Column]:
 def refused(
     settings: Settings,
     error: psycopg.Error,
-    what: str,
+    problem: str,
     *,
     columns: Sequence[str] | None = None,
     record: Any = None,
@@ -158,7 +173,7 @@ def refused(
     if error.diag.message_detail:
         said = f"{said}\n{error.diag.message_detail}"
     return SinkError(
-        what,
+        problem,
         table=settings.table_name,
         database=settings.database,
         columns=", ".join(columns) if columns else None,

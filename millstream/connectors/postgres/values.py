@@ -26,7 +26,7 @@ from typing import Any
 import psycopg
 from psycopg.adapt import PyFormat, Transformer
 
-from millstream.connectors.postgres.table import Connection, Table
+from millstream.connectors.postgres.table import Connection, SqlTable
 from millstream.errors import SinkError
 from millstream.runtime.base.text import shorten
 
@@ -38,7 +38,7 @@ _MODIFIER = re.compile(r"\(\d+(,\s*-?\d+)?\)")
 class Values:
     """What the rows of some columns of a table become."""
 
-    def __init__(self, connection: Connection, table: Table, columns: Sequence[str]) -> None:
+    def __init__(self, connection: Connection, table: SqlTable, columns: Sequence[str]) -> None:
         self._table = table
         self._columns = columns
         self._fits = [_FITS.get(_base(table.columns[name].type)) for name in columns]

@@ -17,7 +17,7 @@ from millstream.connectors.postgres.settings import Settings
 from millstream.connectors.postgres.staging import STAGED_BY, prepare_staging, staging_of
 from millstream.connectors.postgres.table import (
     Connection,
-    Table,
+    SqlTable,
     connect,
     find_table,
     named,
@@ -54,7 +54,7 @@ class StagingWriter(SinkWriter):
         )
         self._rows: list[tuple[Any, ...]] = []
         self._connection: Connection | None = None
-        self._table: Table | None = None
+        self._table: SqlTable | None = None
         self._values: Values | None = None
 
     def write(self, value: Any) -> None:
@@ -64,7 +64,7 @@ class StagingWriter(SinkWriter):
             self._copy()
 
     def prepare_commit(self) -> bytes | None:
-        """Copy the rest and make it durable."""
+        """Copy the rows that are left, and make all of them durable."""
         if self._rows:
             self._copy()
         if self._connection is None:
@@ -141,8 +141,8 @@ def _culprit(error: psycopg.Error, rows: list[tuple[Any, ...]], index: int) -> A
     if error.sqlstate is None:
         # The driver could not even send it; unless it is the connection that broke.
         return None if isinstance(error, psycopg.OperationalError) else rows[index]
-    found = _LINE.search(error.diag.context or "")
-    number = int(found.group(1)) if found else 0
+    match = _LINE.search(error.diag.context or "")
+    number = int(match.group(1)) if match else 0
     return rows[number - 1] if 1 <= number <= len(rows) else None
 
 

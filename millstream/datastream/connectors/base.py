@@ -1,7 +1,7 @@
 """What a source and a sink of your own are made of (PyFlink's `connectors.base`)."""
 
 from millstream.api.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
+from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator, SplitPosition
 
 __all__ = [
     "Boundedness",
@@ -12,5 +12,6 @@ __all__ = [
     "Source",
     "SourceReader",
     "SplitEnumerator",
+    "SplitPosition",
     "WriterContext",
 ]

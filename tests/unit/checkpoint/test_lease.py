@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from millstream.checkpoint.lease import LEASE_NAME, Lease, LeaseRecord
 from millstream.errors import JobLocked
 from millstream.storage.open import open_storage
 from millstream.storage.storage import LocalStorage
+from tests.waiting import until
 
 
 class Time:
@@ -300,19 +300,12 @@ def test_a_file_that_is_gone_is_a_loss(storage, world):
     assert not storage.exists(LEASE_NAME)
 
 
-def wait_until(condition):
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_keep_renews_until_release(tmp_path):
     storage = LocalStorage(str(tmp_path))
     lease = Lease.acquire(storage, "wordcount", ttl=0.2)
     lease.keep()
     lease.keep()
-    wait_until(lambda: in_file(storage).counter >= 2)
+    until(lambda: in_file(storage).counter >= 2)
     lease.check()
     lease.release()
     assert lease.lost is None
@@ -325,7 +318,7 @@ def test_keep_notices_a_loss(tmp_path):
     lease = Lease.acquire(storage, "wordcount", ttl=0.2)
     foreign(storage)
     lease.keep()
-    wait_until(lambda: lease.lost is not None)
+    until(lambda: lease.lost is not None)
     with pytest.raises(JobLocked):
         lease.check()
     lease.release()
@@ -349,7 +342,7 @@ def test_keep_outlives_short_trouble_and_gives_up_after_a_ttl(tmp_path, monkeypa
     clock = SimpleNamespace(monotonic=lambda: len(troubles) * 0.15)
     monkeypatch.setattr(lease_module, "time", clock)
     lease.keep()
-    wait_until(lambda: lease.lost is not None)
+    until(lambda: lease.lost is not None)
     assert in_file(storage).counter == 1
     assert len(troubles) == 5
     assert "no route to host" in lease.lost.what

@@ -171,21 +171,22 @@ def test_one_store_that_has_moved_is_enough():
 def test_each_new_store_begins_with_the_old_ones_of_its_operators():
     found = manifest(
         stores={
-            "a/0": store(0, "a", "b", chain=[file("1")]),
-            "a/1": store(1, "a", "b", chain=[file("2")]),
-            "c/0": store(0, "c", chain=[file("3")]),
+            "a/0": store(0, "a", "b", segments=[file("1")]),
+            "a/1": store(1, "a", "b", segments=[file("2")]),
+            "c/0": store(0, "c", segments=[file("3")]),
         }
     )
     now = {"a/0": store(0, "a"), "b/0": store(0, "b", "c"), "d/0": store(0, "d")}
     made = restored_manifest(found, layout(stores=now), epoch=8, root="there")
-    chains = {
-        name: [(p.root, p.chain[0].name) for p in one.parents] for name, one in made.stores.items()
+    parents = {
+        name: [(p.root, p.segments[0].name) for p in one.parents]
+        for name, one in made.stores.items()
     }
-    assert chains == {
+    assert parents == {
         "a/0": [("there", "1"), ("there", "2")],
         "b/0": [("there", "1"), ("there", "2"), ("there", "3")],
     }
-    assert not any(one.chain for one in made.stores.values())
+    assert not any(one.segments for one in made.stores.values())
     assert (made.epoch, made.job_id) == (8, "now")
 
 
@@ -195,14 +196,14 @@ def parent(subtask: int, *uids: str, root: str = "") -> Parent:
         subtask=subtask,
         parallelism=1,
         operators=list(uids),
-        chain=[file(f"p{subtask}")],
+        segments=[file(f"p{subtask}")],
     )
 
 
 def parents_of(*stores: StoreState) -> list[tuple[str, str]]:
     found = manifest(stores={str(i): one for i, one in enumerate(stores)})
     made = restored_manifest(found, layout(stores={"x": store(0, "a", "b")}), epoch=8, root="there")
-    return [(p.root, p.chain[0].name) for p in made.stores["x"].parents]
+    return [(p.root, p.segments[0].name) for p in made.stores["x"].parents]
 
 
 def test_what_was_restored_and_has_written_nothing_hands_on_what_it_began_with():
@@ -216,12 +217,12 @@ def test_what_several_stores_began_with_is_handed_on_once():
 
 
 def test_when_one_subtask_has_written_what_the_others_began_with_is_out_of_date():
-    one = store(0, "a", chain=[file("new")], parents=[parent(0, "a")])
+    one = store(0, "a", segments=[file("new")], parents=[parent(0, "a")])
     assert parents_of(one, store(1, "a", parents=[parent(0, "a")])) == [("there", "new")]
 
 
 def test_of_another_operator_what_it_began_with_still_counts():
-    written = store(0, "a", chain=[file("new")])
+    written = store(0, "a", segments=[file("new")])
     waiting = store(0, "b", parents=[parent(5, "b")])
     assert parents_of(written, waiting) == [("there", "new"), ("there", "p5")]
 

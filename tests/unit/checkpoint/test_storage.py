@@ -16,7 +16,7 @@ from millstream.errors import ConfigurationError
 from millstream.storage import storage as storage_module
 from millstream.storage.open import open_storage
 from millstream.storage.remote import ArrowStorage, FsspecStorage
-from millstream.storage.storage import LocalStorage, Storage, shown, stable
+from millstream.storage.storage import LocalStorage, Storage, shown_root, stable
 
 
 class Plain(Storage):
@@ -488,6 +488,6 @@ def test_stable_roots(tmp_path, monkeypatch):
 
 
 def test_secrets_are_not_shown():
-    assert shown("s3://key:sec:ret@bucket/x") == "s3://***@bucket/x"
+    assert shown_root("s3://key:sec:ret@bucket/x") == "s3://***@bucket/x"
     for root in ("/a:b@c", "abfs://c@account/x", "s3://bucket/a:b@c"):
-        assert shown(root) == root
+        assert shown_root(root) == root

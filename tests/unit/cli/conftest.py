@@ -45,7 +45,7 @@ class FakeOverrides(ModuleType):
 def overrides(monkeypatch: pytest.MonkeyPatch) -> FakeOverrides:
     fake = FakeOverrides()
     package = ModuleType("millstream.datastream")
-    package.overrides = fake  # type: ignore[attr-defined]
+    package.overrides = fake
     monkeypatch.setitem(sys.modules, "millstream.datastream", package)
     monkeypatch.setitem(sys.modules, "millstream.datastream.overrides", fake)
     return fake

@@ -79,7 +79,8 @@ def test_loopback_disk_and_memory_of_this_machine(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert facts.free_disk(str(tmp_path / "gone"))[1:] == (None, False)
     memory = facts.available_memory()
-    assert memory is None or memory > 0
+    # Only Linux tells it.
+    assert memory is None if sys.platform != "linux" else memory
     assert facts.resolve("no-such-host.invalid") is None
 
 

@@ -34,7 +34,10 @@ PLAN = {
     "nodes": [
         node(1, "Source: words", pact="Data Source"),
         node(2, "Count", (1, "HASH")),
-        node(3, "Sink: [print]", (2, "FORWARD"), pact="Data Sink"),
+        {
+            **node(3, "Sink: [files]", (2, "FORWARD"), pact="Data Sink"),
+            "guarantee": "exactly-once",
+        },
     ]
 }
 
@@ -60,7 +63,7 @@ def test_the_plan_is_drawn(job: Path, overrides: FakeOverrides) -> None:
     assert result.stdout.splitlines() == [
         "1: Source: words  (Data Source, parallelism 2)",
         "└── HASH → 2: Count  (Operator, parallelism 2)",
-        "    └── FORWARD → 3: Sink: [print]  (Data Sink, parallelism 2)",
+        "    └── FORWARD → 3: Sink: [files]  (Data Sink, parallelism 2, exactly-once)",
     ]
     assert result.stderr == "building x\n"
     assert overrides.history == [{"a": "b", "parallelism.default": "2"}, {}]

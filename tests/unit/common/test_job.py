@@ -141,7 +141,7 @@ def test_other_strategies():
     none = RestartStrategies.no_restart()
     assert options.get(none.to_configuration(), options.RESTART_STRATEGY) == "none"
     assert none == RestartStrategies.no_restart()
-    assert none != RestartStrategies.fall_back_restart()
+    assert none != RestartStrategies.fall_back_restart()  # type: ignore[comparison-overlap]
     assert hash(none) == hash(RestartStrategies.no_restart())
 
 

@@ -7,6 +7,7 @@ import millstream.common
 
 
 def test_all_names_exist():
+    assert "WatermarkStrategy" in millstream.common.__all__
     for name in millstream.common.__all__:
         assert getattr(millstream.common, name)
 

@@ -108,7 +108,7 @@ def test_none_passes_everywhere(type_info):
 def test_the_check_is_true_only_for_what_convert_leaves_alone(type_info):
     expression = type_info.check_expression("v")
     names = ("type", "len", "tuple", "str", "int", "float", "bool", "bytes", "list", "dict")
-    builtins = {name: __builtins__[name] for name in names}
+    builtins = {name: __builtins__[name] for name in names}  # type: ignore[index]
     for value in EVERY_VALUE:
         if expression is None:
             assert type_info.convert(value) is value

@@ -193,6 +193,7 @@ def test_count_windows():
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 40))
 def test_sliding_count_windows_hold_what_they_say(size, slide, records):
     found = ids(CountSlidingWindowAssigner.of(size, slide), records)
+    assert len(found) == records
     for number, windows in enumerate(found):
         wanted = [i for i in range(number + 1) if i * slide <= number < i * slide + size]
         assert windows == wanted[::-1]

@@ -157,7 +157,7 @@ def test_a_job_before_its_first_epoch_and_after_a_failure() -> None:
         metrics = None
         error = ValueError(EVIL)
 
-    page = read(JobClient("0" * 32, "x", Run()))  # type: ignore[arg-type]
+    page = read(JobClient("0" * 32, "x", Run()))
     assert dict(page.rows) == {"id": "0" * 32, "status": "FAILED", "error": EVIL}
 
 

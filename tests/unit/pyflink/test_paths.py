@@ -21,6 +21,7 @@ def _own(theirs: str) -> str:
 @pytest.mark.parametrize("theirs", sorted(modules()))
 def test_every_public_module_of_pyflink_has_its_path_and_names(theirs: str) -> None:
     module = importlib.import_module(_own(theirs))
+    assert module.__name__ == _own(theirs)
     for name in modules()[theirs].names:
         scope: dict[str, object] = {}
         exec(f"from {_own(theirs)} import {name}", scope)
@@ -52,7 +53,7 @@ def test_names_that_stand_in_another_module_here() -> None:
 
 
 def test_what_is_missing_is_refused_when_it_is_used() -> None:
-    from millstream.datastream.connectors.rabbitmq import RMQSource
+    from millstream.datastream.connectors.rabbitmq import RMQSource  # type: ignore[import-not-found]
 
     with pytest.raises(UnsupportedOperation, match="RMQSource cannot be used"):
         RMQSource(None, "queue", True, None)

@@ -579,7 +579,7 @@ def test_nothing_is_left_behind():
 
 
 def test_many_calls():
-    """State files are folded as they are in a job, so that a call does not take longer and longer."""
+    """State files are compacted as they are in a job, so that a call does not take longer and longer."""
     with OperatorHarness(both) as harness:
         for n in range(150):
             harness.process_element("a", n)
