@@ -53,17 +53,20 @@ test: ## all tests but the nightly ones: first those without Spark, then those w
 	@$(MAKE) --no-print-directory $(if $(COVERAGE),coverage,test-unit)
 	@$(MAKE) --no-print-directory test-spark
 
+# What fails is run once more, alone (docs/decisions/0034-what-every-change-runs.md).
+run_tests = $(BIN)/python scripts/run_tests.py
+
 # Doctests are of the modules that need no Spark to be imported.
-run_unit = -m pytest -m "not spark and not nightly" --doctest-modules --ignore=millstream/spark \
+unit_tests = -m "not spark and not nightly" --doctest-modules --ignore=millstream/spark \
 	    millstream $(UNIT_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## tests and docstring examples that need no Spark, in a process for each core
-	$(BIN)/python $(run_unit) -n auto --dist loadfile
+	$(run_tests) -- $(unit_tests) -n auto --dist loadfile
 
 .PHONY: coverage
 coverage: $(STAMP) ## the same tests, with what they run of the project held against the floor in .coverage-floor
-	$(BIN)/python -m coverage run $(run_unit)
+	$(run_tests) --coverage -- $(unit_tests)
 	$(BIN)/python scripts/coverage_floor.py
 
 .PHONY: coverage-raise
@@ -72,7 +75,7 @@ coverage-raise: $(STAMP) ## raise the floor to what the last make coverage measu
 
 .PHONY: test-spark
 test-spark: $(STAMP) ## tests on a local Spark
-	$(if $(SPARK_TESTS),$(with_java) $(BIN)/python -m pytest -m "not nightly" $(SPARK_TESTS) $(PYTEST_ARGS),\
+	$(if $(SPARK_TESTS),$(with_java) $(run_tests) -- -m "not nightly" $(SPARK_TESTS) $(PYTEST_ARGS),\
 	    @echo "no tests/integration folder: nothing to run on Spark")
 
 .PHONY: test-pythons

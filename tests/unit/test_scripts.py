@@ -2,7 +2,9 @@
 
 import doctest
 import importlib.util
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -65,3 +67,62 @@ def test_a_python_is_found_if_it_runs_and_is_of_the_version(home):
 def test_a_python_that_is_not_there_is_not_found(home):
     home("off", "3.99", code=1)
     assert script("test_pythons").find_python("3.99") is None
+
+
+@pytest.mark.parametrize(
+    ("first", "failed", "second", "code", "runs"),
+    [
+        pytest.param(0, [], 0, 0, 1, id="all pass"),
+        pytest.param(1, ["a", "b"], 0, 0, 2, id="passes the second time"),
+        pytest.param(1, ["a"], 1, 1, 2, id="fails twice"),
+        pytest.param(1, ["a", "b", "c", "d"], 0, 1, 1, id="more than bad luck"),
+        pytest.param(1, [], 0, 1, 1, id="ended without a word"),
+        pytest.param(2, ["a"], 0, 2, 1, id="interrupted"),
+        pytest.param(5, [], 0, 5, 1, id="no tests"),
+    ],
+)
+def test_what_fails_is_run_once_more(capsys, first, failed, second, code, runs):
+    commands = []
+
+    def run(command):
+        cache = Path(command[command.index("-o") + 1].removeprefix("cache_dir="))
+        if not commands:
+            (cache / "v/cache").mkdir(parents=True)
+            (cache / "v/cache/lastfailed").write_text(json.dumps(dict.fromkeys(failed, True)))
+        commands.append(command)
+        return first if len(commands) == 1 else second
+
+    arguments = ["--coverage", "--", "-m", "not spark", "tests", "-n", "auto", "--dist", "loadfile"]
+    assert script("run_tests").main(arguments, run) == code
+    assert len(commands) == runs
+    assert commands[0][2:5] == ["coverage", "run", "-m"]
+    assert commands[0][-7:] == arguments[2:]
+    if runs == 2:
+        assert "coverage" not in commands[1]
+        assert commands[1][-4:] == ["--last-failed", "-m", "not spark", "tests"]
+        said = capsys.readouterr().out
+        assert all(f"    {name}\n" in said for name in failed)
+        assert ("UNSTEADY" in said) == (second == 0)
+
+
+def test_a_test_that_fails_once_is_found_again_by_pytest(tmp_path, capfd):
+    (tmp_path / "test_once.py").write_text(
+        "from pathlib import Path\n"
+        "def test_steady(): assert not Path('second').exists()\n"
+        "def test_unsteady():\n"
+        "    first = not Path('first').exists()\n"
+        "    Path('first').touch()\n"
+        "    assert not first\n"
+        "    Path('second').touch()\n"
+        "def test_broken(): assert not Path('broken').exists()\n"
+    )
+    run_tests = script("run_tests").main
+
+    def inside(command):
+        return subprocess.call(command, cwd=tmp_path)
+
+    assert run_tests(["--", "-q", "test_once.py"], inside) == 0
+    assert "test_once.py::test_unsteady" in capfd.readouterr().out
+    (tmp_path / "broken").touch()
+    (tmp_path / "second").unlink()
+    assert run_tests(["--", "-q", "test_once.py"], inside) == 1

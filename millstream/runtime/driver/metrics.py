@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -53,7 +54,8 @@ class JobMetrics:
         self.backlog = 0
         # By source and split, how many positions are there to be read; of a Kafka partition, its lag.
         self.lag: dict[str, dict[str, int]] = {}
-        self.state_loads = 0
+        # By level and subtask, the state files that its processes have read.
+        self.state_loads: Counter[tuple[int, int]] = Counter()
         self.state_rebuilds = 0
         self.bad_records: dict[str, tuple[int, int]] = {}
         self.late_records: dict[str, int] = {}
@@ -81,7 +83,7 @@ class JobMetrics:
                 self.vertices[self._sender(edge)].num_records_out[i] += count
             for edge, size in report.bytes_out.items():
                 self.vertices[self._sender(edge)].num_bytes_out[i] += size
-            self.state_loads += report.state_loads
+            self.state_loads[report.level, i] += report.state_loads
             self.state_rebuilds += report.state_rebuilds
             for uid, (bad, seen) in report.bad_records.items():
                 before = self.bad_records.get(uid, (0, 0))
