@@ -49,6 +49,19 @@ class SparkRun(JobRun):
         self._compacting: list[threading.Thread] = []
         self._tag = f"millstream-{job.id}"
 
+    def engine(self) -> dict[str, str]:
+        """Spark's application, and its page."""
+        context = self._session.sparkContext
+        facts = {
+            "name": "Spark",
+            "version": self._session.version,
+            "master": context.master,
+            "application": context.applicationId,
+        }
+        if context.uiWebUrl:
+            facts["ui"] = context.uiWebUrl
+        return facts
+
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
         self._session.sparkContext.addJobTag(self._tag)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, assert_never
 
 from millstream.checkpoint import commands, events
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.checkpoint.manifest import Feedback, Manifest, write_manifest
+from millstream.checkpoint.manifest import Feedback, Manifest, manifest_name, write_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import CheckpointFailed, JobLocked, StateError
 from millstream.redaction import get_logger
@@ -70,7 +70,7 @@ class EpochDriver:
         self._compact = compact
         self.outputs = JobOutputs(job)
         self.metrics = JobMetrics(job.plan)
-        self.savepoints = SavepointRequests(folder)
+        self.savepoints = SavepointRequests(folder, self.metrics.checkpoint_log)
         self.planner = EpochPlanner(job)
         self._coordinator: Coordinator | None = None
         # What other threads tell the coordinator of the attempt at hand.
@@ -115,6 +115,8 @@ class EpochDriver:
         manifest = start.manifest
         if manifest is not None:
             self.outputs.starts_from(manifest.made.job_id, manifest.made.epoch)
+            path = self.folder.storage.root + "/" + manifest_name(manifest.epoch)
+            self.metrics.checkpoint_log.restore(manifest.epoch, shown_root(path))
         self._carry_out(self._tell(events.Resume(manifest, start.kept)), _no_tasks)
         offsets, feedback = self._go_on_after(manifest)
         self.planner.rewind(offsets, manifest.times if manifest else None, feedback)
@@ -202,7 +204,8 @@ class EpochDriver:
                         msg, folder=shown_root(self.folder.storage.root)
                     ) from error
                 reached("after manifest")
-                self.metrics.checkpoint(manifest, size)
+                path = self.folder.storage.root + "/" + manifest_name(manifest.epoch)
+                self.metrics.checkpoint(manifest, size, shown_root(path))
                 return events.Published()
             case commands.Commit():
                 # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
@@ -245,6 +248,8 @@ class EpochDriver:
 
     def _run(self, epoch: int, run: RunTasks) -> events.Ran:
         reached("source read")
+        log = self.metrics.checkpoint_log
+        log.begin(epoch)
         with self._in_time(epoch):
             ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
@@ -265,6 +270,7 @@ class EpochDriver:
         ]
         times = self.planner.take_reports(reports)
         self._warn_of_late(reports)
+        log.ran(reports)
         self.metrics.update(epoch, reports)
         for uid, (bad, seen) in self.metrics.bad_records.items():
             node = self._nodes[uid]
@@ -309,18 +315,19 @@ class EpochDriver:
 
     def _warn_of_late(self, reports: Sequence[TaskReport]) -> None:
         """Say once for each operator that it has begun to drop records."""
+        late: Counter[str] = Counter()
         for report in reports:
-            for uid, count in report.late_records.items():
-                if not self.metrics.late_records.get(uid):
-                    _log.warning(
-                        "'%s' has dropped %d late record%s: they came after the watermark had passed what they belong "
-                        "to. Allow more disorder in the watermark strategy, or use allowed_lateness or a side output "
-                        "for late data",
-                        self._nodes[uid].name,
-                        count,
-                        "" if count == 1 else "s",
-                    )
-                self.metrics.late_records[uid] = self.metrics.late_records.get(uid, 0) + count
+            late.update(report.late_records)
+        for uid, count in late.items():
+            if not self.metrics.late_records.get(uid):
+                _log.warning(
+                    "'%s' has dropped %d late record%s: they came after the watermark had passed what they belong "
+                    "to. Allow more disorder in the watermark strategy, or use allowed_lateness or a side output "
+                    "for late data",
+                    self._nodes[uid].name,
+                    count,
+                    "" if count == 1 else "s",
+                )
 
     def _commit(self, command: commands.Commit) -> None:
         manifest, again = command.manifest, command.again

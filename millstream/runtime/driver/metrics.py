@@ -1,49 +1,173 @@
-"""Counts of a running job, kept by the driver from the tasks' reports."""
+"""Figures of a running job, kept by the driver from the tasks' reports: what REST, reporters and the terminal show.
+
+Everything is a total since the job was started by this driver, unless it says otherwise; an epoch is counted once it
+has run, so nothing is counted twice when a task or an epoch is repeated. Rates and shares of time are those of the
+last seconds (`RATE_SECONDS`). Whoever reads in another thread sees each number whole, and numbers of one epoch or the
+next.
+"""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from millstream.checkpoint.manifest import FeedbackFile, Manifest
-from millstream.checkpoint.statefile import StateFile
+from millstream.checkpoint.manifest import Manifest
 from millstream.graph.level_plan import LevelPlan
 from millstream.graph.operators import FeedbackSourceOp
-from millstream.runtime.wire.reports import TaskReport
+from millstream.runtime.base.histogram import Histogram
+from millstream.runtime.driver.checkpoint_log import CheckpointLog
+from millstream.runtime.task.spec import store_name
+from millstream.runtime.wire.reports import TaskReport, UserMetric
 from millstream.runtime.wire.rows import client_node
 
-__all__ = ["JobMetrics", "VertexMetrics"]
+__all__ = [
+    "RATE_SECONDS",
+    "JobMetrics",
+    "OperatorMetrics",
+    "SubtaskMetrics",
+    "UserMetricTotal",
+    "VertexMetrics",
+]
+
+RATE_SECONDS = 10.0
+"""Rates are over the epochs that ended in so many seconds, and over one at least."""
+
+_RATED = (
+    "records_in",
+    "records_out",
+    "bytes_in",
+    "bytes_out",
+    "busy",
+    "back_pressured",
+    "idle",
+)
+
+
+@dataclass
+class SubtaskMetrics:
+    """One subtask of a vertex. Times are in seconds; together they are what has passed since the first epoch."""
+
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    buffers_in: int = 0
+    buffers_out: int = 0
+    busy: float = 0.0
+    back_pressured: float = 0.0
+    """It had done its part of the epoch and there was more to read, but those further down were not done."""
+    idle: float = 0.0
+    watermark: int | None = None
+    state_bytes: int = 0
+    host: str = ""
+    pid: int = 0
+    last_seconds: float = 0.0
+    """What its last task took."""
+    per_second: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_RATED, 0.0))
+    """By the names above, what there is of it a second; of times, as a share of 1."""
+    _marks: deque[tuple[float, tuple[float, ...]]] = field(default_factory=deque)
+
+    def _rate(self, now: float) -> None:
+        """An epoch has been counted in full."""
+        marks = self._marks
+        totals = tuple(getattr(self, name) for name in _RATED)
+        marks.append((now, totals))
+        while len(marks) > 2 and marks[1][0] < now - RATE_SECONDS:
+            marks.popleft()
+        since, before = marks[0]
+        passed = max(1e-6, now - since)
+        self.per_second = {
+            name: (total - was) / passed
+            for name, total, was in zip(_RATED, totals, before, strict=True)
+        }
+
+
+@dataclass
+class UserMetricTotal:
+    """A metric of a user's function in one subtask, over all epochs."""
+
+    kind: str
+    count: int = 0
+    value: float = 0.0
+    least: float | None = None
+    largest: float | None = None
+
+    def add(self, told: UserMetric) -> None:
+        """Take in what an epoch says of it."""
+        self.count += told.count
+        self.value = self.value + told.value if self.kind == "distribution" else told.value
+        self.least, self.largest = told.least, told.largest
+
+
+@dataclass
+class OperatorMetrics:
+    """One operator of a chain in one subtask."""
+
+    records_in: int = 0
+    records_out: int = 0
+    late: int = 0
+    bad: int = 0
+    user: dict[tuple[tuple[tuple[str, ...], ...], str], UserMetricTotal] = field(
+        default_factory=dict
+    )
+    """By groups and name."""
 
 
 @dataclass
 class VertexMetrics:
-    """Totals of one vertex; per subtask where a list."""
+    """One vertex: its subtasks, and by the uid of each of its operators that operator's part in every subtask."""
 
     name: str
     parallelism: int
-    num_records_in: list[int] = field(default_factory=list)
-    num_records_out: list[int] = field(default_factory=list)
-    num_bytes_in: list[int] = field(default_factory=list)
-    num_bytes_out: list[int] = field(default_factory=list)
+    subtasks: list[SubtaskMetrics]
+    operators: dict[str, list[OperatorMetrics]]
+
+    @property
+    def num_records_in(self) -> list[int]:
+        """Records in, by subtask."""
+        return [subtask.records_in for subtask in self.subtasks]
+
+    @property
+    def num_records_out(self) -> list[int]:
+        """Records out, by subtask."""
+        return [subtask.records_out for subtask in self.subtasks]
+
+    @property
+    def num_bytes_in(self) -> list[int]:
+        """Bytes in, by subtask."""
+        return [subtask.bytes_in for subtask in self.subtasks]
+
+    @property
+    def num_bytes_out(self) -> list[int]:
+        """Bytes out, by subtask."""
+        return [subtask.bytes_out for subtask in self.subtasks]
 
 
 class JobMetrics:
     """Totals since the job started, and the last epoch's figures."""
 
-    def __init__(self, plan: LevelPlan) -> None:
+    def __init__(self, plan: LevelPlan, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.vertices = {
             v.id: VertexMetrics(
                 v.name,
                 v.parallelism,
-                *([0] * v.parallelism for _ in range(4)),
+                [SubtaskMetrics() for _ in range(v.parallelism)],
+                {node.uid: [OperatorMetrics() for _ in range(v.parallelism)] for node in v.nodes},
             )
             for v in plan.vertices
         }
         self._source_names = {v.head.uid: v.head.name for v in plan.sources}
         self._vertex_of = {node.id: v.id for v in plan.vertices for node in v.nodes}
+        self._vertex_of_uid = {node.uid: v.id for v in plan.vertices for node in v.nodes}
         self._source_of_edge = {e.id: self._vertex_of[e.source_node] for e in plan.edges}
+        self._stores = {
+            store_name(v, subtask): self.vertices[v.id].subtasks[subtask]
+            for v in plan.vertices
+            for subtask in range(v.parallelism)
+        }
         # What goes round has been counted when it came in.
         self._sources = {
             v.id for v in plan.sources if not isinstance(v.head.operator, FeedbackSourceOp)
@@ -60,41 +184,29 @@ class JobMetrics:
         self.bad_records: dict[str, tuple[int, int]] = {}
         self.late_records: dict[str, int] = {}
         self.watermarks: dict[int, int] = {}
+        self.latency: dict[str, Histogram] = {}
+        """From the sources to each sink, by its uid."""
+        self.checkpoint_log = CheckpointLog()
         self.checkpoints = 0
         self.last_checkpoint_size = 0
         self.last_checkpoint_full_size = 0
         self.last_checkpoint_id = -1
         self.restarts = 0
         self.started = time.time()
-        self._last = time.monotonic()
+        self._last = clock()
 
     def update(self, epoch: int, reports: Sequence[TaskReport]) -> None:
         """Take in the reports of an epoch."""
-        read = 0
-        for report in reports:
-            i = report.subtask
-            for vertex, count in report.records_in.items():
-                self.vertices[vertex].num_records_in[i] += count
-                if vertex in self._sources:
-                    read += count
-            for vertex, size in report.bytes_in.items():
-                self.vertices[vertex].num_bytes_in[i] += size
-            for edge, count in report.records_out.items():
-                self.vertices[self._sender(edge)].num_records_out[i] += count
-            for edge, size in report.bytes_out.items():
-                self.vertices[self._sender(edge)].num_bytes_out[i] += size
-            self.state_loads[report.level, i] += report.state_loads
-            self.state_rebuilds += report.state_rebuilds
-            for uid, (bad, seen) in report.bad_records.items():
-                before = self.bad_records.get(uid, (0, 0))
-                self.bad_records[uid] = before[0] + bad, before[1] + seen
+        now = self._clock()
+        read = sum(self._count(report) for report in reports)
+        self._share_out(reports, now)
         # A vertex is as far as its last subtask.
         lowest: dict[int, int] = {}
         for report in reports:
             for vertex, watermark in report.watermarks.items():
                 lowest[vertex] = min(watermark, lowest.get(vertex, watermark))
+                self.vertices[vertex].subtasks[report.subtask].watermark = watermark
         self.watermarks |= lowest
-        now = time.monotonic()
         self.records += read
         self.records_per_second = read / max(1e-6, now - self._last)
         self.backlog = sum(split.backlog for report in reports for split in report.splits)
@@ -103,20 +215,95 @@ class JobMetrics:
         for split in (split for report in reports for split in report.splits):
             name = self._source_names.get(split.source, split.source)
             self.lag.setdefault(name, {})[split.split] = split.backlog
+        for vertex_metrics in self.vertices.values():
+            for subtask in vertex_metrics.subtasks:
+                subtask._rate(now)
         self._last = now
         self.epoch = epoch
 
-    def checkpoint(self, manifest: Manifest, size: int) -> None:
-        """A checkpoint is complete: what it has written, and what all that it names comes to."""
-        files: list[StateFile | FeedbackFile] = [
-            file for store in manifest.stores.values() for file in store.segments
-        ]
-        files += [file for fed_back in manifest.feedback.values() for file in fed_back]
+    def _count(self, report: TaskReport) -> int:
+        """Add up what a task has done; the records that it has read from outside."""
+        i, read = report.subtask, 0
+        for vertex, count in report.records_in.items():
+            self.vertices[vertex].subtasks[i].records_in += count
+            if vertex in self._sources:
+                read += count
+        for vertex, size in report.bytes_in.items():
+            self.vertices[vertex].subtasks[i].bytes_in += size
+        for vertex, count in report.buffers_in.items():
+            self.vertices[vertex].subtasks[i].buffers_in += count
+        for edge, count in report.records_out.items():
+            self._sender(edge).subtasks[i].records_out += count
+        for edge, size in report.bytes_out.items():
+            self._sender(edge).subtasks[i].bytes_out += size
+        for edge, count in report.buffers_out.items():
+            self._sender(edge).subtasks[i].buffers_out += count
+        for uid, (came, went) in report.operators.items():
+            operator = self._operator(uid, i)
+            operator.records_in += came
+            operator.records_out += went
+        for uid, late in report.late_records.items():
+            self._operator(uid, i).late += late
+            self.late_records[uid] = self.late_records.get(uid, 0) + late
+        for uid, (bad, seen) in report.bad_records.items():
+            self._operator(uid, i).bad += bad
+            before = self.bad_records.get(uid, (0, 0))
+            self.bad_records[uid] = before[0] + bad, before[1] + seen
+        for uid, told in report.metrics.items():
+            user = self._operator(uid, i).user
+            for metric in told:
+                key = metric.groups, metric.name
+                user.setdefault(key, UserMetricTotal(metric.kind)).add(metric)
+        for uid, latency in report.latency.items():
+            histogram = self.latency.setdefault(uid, Histogram())
+            histogram.merge(latency.buckets, latency.total, latency.largest)
+        self.state_loads[report.level, i] += report.state_loads
+        self.state_rebuilds += report.state_rebuilds
+        return read
+
+    def _share_out(self, reports: Sequence[TaskReport], now: float) -> None:
+        """What every subtask did with the time since the last epoch was counted.
+
+        Levels run one after the other. Who is done waits for those further down; if there was more to read than the
+        epoch took, that is what keeps it from going on."""
+        passed = now - self._last
+        held_back = any(split.backlog for report in reports for split in report.splits)
+        over = max((report.started_at + report.seconds for report in reports), default=0.0)
+        for report in reports:
+            behind = max(0.0, over - report.started_at - report.seconds) if held_back else 0.0
+            for vertex, seconds in report.busy.items():
+                subtask = self.vertices[vertex].subtasks[report.subtask]
+                busy = min(seconds, passed)
+                waited = min(behind, passed - busy)
+                subtask.busy += busy
+                subtask.back_pressured += waited
+                subtask.idle += passed - busy - waited
+                subtask.host, subtask.pid = report.host, report.pid
+                subtask.last_seconds = report.seconds
+
+    def checkpoint(self, manifest: Manifest, size: int, path: str = "") -> None:
+        """A checkpoint is complete, at `path`: `size` is that of its manifest."""
+        full = size
+        written = size
+        for name, store in manifest.stores.items():
+            held = sum(file.size for file in store.segments)
+            full += held
+            written += sum(file.size for file in store.segments if file.epoch == manifest.epoch)
+            if name in self._stores:
+                self._stores[name].state_bytes = held
+        for files in manifest.feedback.values():
+            full += sum(file.size for file in files)
+            written += sum(file.size for file in files if file.epoch == manifest.epoch)
         self.checkpoints += 1
         self.last_checkpoint_id = manifest.epoch
-        self.last_checkpoint_size = size + sum(f.size for f in files if f.epoch == manifest.epoch)
-        self.last_checkpoint_full_size = size + sum(file.size for file in files)
+        self.last_checkpoint_size = written
+        self.last_checkpoint_full_size = full
+        self.checkpoint_log.complete(written, full, path)
 
-    def _sender(self, edge: int) -> int:
+    def _operator(self, uid: str, subtask: int) -> OperatorMetrics:
+        return self.vertices[self._vertex_of_uid[uid]].operators[uid][subtask]
+
+    def _sender(self, edge: int) -> VertexMetrics:
         node = client_node(edge)
-        return self._source_of_edge[edge] if node is None else self._vertex_of[node]
+        vertex = self._source_of_edge[edge] if node is None else self._vertex_of[node]
+        return self.vertices[vertex]

@@ -7,7 +7,9 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
@@ -21,11 +23,22 @@ from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
 
-__all__ = ["JobRun"]
+__all__ = ["Failure", "JobRun"]
 
 _log = get_logger("millstream.job")
 
 _INTERRUPT_EVERY = 0.2
+# How many failures are remembered one by one.
+_FAILURES = 100
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What an attempt failed with, and when; `epoch` is the last one that had run."""
+
+    at: float
+    error: BaseException
+    epoch: int
 
 
 class JobRun(ABC):
@@ -33,7 +46,10 @@ class JobRun(ABC):
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        # When the job last came to each status, in seconds since 1970.
+        self.since: dict[JobStatus, float] = {}
         self.status = JobStatus.CREATED
+        self.failures: deque[Failure] = deque(maxlen=_FAILURES)
         self.error: BaseException | None = None
         self.metrics: JobMetrics | None = None
         self.seconds = 0.0
@@ -46,6 +62,27 @@ class JobRun(ABC):
         self._on_done: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._driver: EpochDriver | None = None
+
+    @property
+    def status(self) -> JobStatus:
+        """Where the job stands."""
+        return self._status
+
+    @status.setter
+    def status(self, status: JobStatus) -> None:
+        self.since[status] = time.time()
+        self._status = status
+
+    def _failed(self, error: BaseException) -> None:
+        """An attempt has failed."""
+        epoch = -1 if self.metrics is None else self.metrics.epoch
+        if self.metrics is not None:
+            self.metrics.checkpoint_log.fail(str(error))
+        self.failures.append(Failure(time.time(), error, epoch))
+
+    def engine(self) -> dict[str, str]:
+        """What there is to know of the engine: names and values, `ui` among them if it has a page of its own."""
+        return {}
 
     def start(self) -> None:
         """Begin, and return once the job is known to be running or to have failed."""
@@ -73,6 +110,7 @@ class JobRun(ABC):
                 self.status = JobStatus.CANCELED
             else:
                 self.error = error if isinstance(error, Exception) else _exit_of(error)
+                self._failed(self.error)
                 self.status = JobStatus.FAILED
         finally:
             self.seconds = time.monotonic() - started
@@ -137,6 +175,7 @@ class JobRun(ABC):
                 if pause is None:
                     raise error from _cause(error, failure)
                 driver.metrics.restarts += 1
+                self._failed(error)
                 self.restart_at = time.monotonic() + pause
                 self.failure = error
                 self.status = JobStatus.RESTARTING

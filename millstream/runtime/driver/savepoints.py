@@ -23,6 +23,7 @@ from millstream.common.completable_future import CompletableFuture
 from millstream.errors import InvalidArgument, JobError, MillstreamError, told
 from millstream.redaction import get_logger
 from millstream.runtime.base.failpoints import reached
+from millstream.runtime.driver.checkpoint_log import CheckpointLog
 from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.requests import (
     ANSWERED,
@@ -67,8 +68,9 @@ class _SavepointRequest:
 class SavepointRequests:
     """The requests of one job; served by its driver between epochs."""
 
-    def __init__(self, folder: JobFolder) -> None:
+    def __init__(self, folder: JobFolder, log: CheckpointLog) -> None:
         self._folder = folder
+        self._log = log
         self._pending: list[_SavepointRequest] = []
         self._lock = threading.Lock()
         self._copying: list[threading.Thread] = []
@@ -173,15 +175,19 @@ class SavepointRequests:
         return due
 
     def _write(self, request: _SavepointRequest, manifest: Manifest, files: frozenset[str]) -> None:
+        record = self._log.begin_savepoint(manifest.epoch)
         try:
             reached("savepoint")
             assert request.path is not None
             path = savepoint_path(request.path, manifest.job_id)
             where = write_savepoint(path, self._folder.storage, manifest, self._folder.timeout)
             _log.info("Savepoint completed. Path: %s", where)
+            sizes = (file.size for store in manifest.stores.values() for file in store.segments)
+            self._log.end_savepoint(record, path=where, size=sum(sizes))
             request.future.set_result(where)
         except BaseException as error:
             _log.warning("the savepoint failed: %s", error)
+            self._log.end_savepoint(record, failure=str(error))
             failure = (
                 error
                 if isinstance(error, MillstreamError)

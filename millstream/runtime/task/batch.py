@@ -76,12 +76,15 @@ class BatchTask(LevelTask):
                 if self._rows.size >= BATCH_BYTES:
                     yield self._rows.take()
                 continue
+            began = self._now()
             chain = self._chains[edge.vertex]
             size = len(memoryview(row.payload))
             self._bytes_in[edge.vertex] = self._bytes_in.get(edge.vertex, 0) + size
+            self._buffers_in[edge.vertex] = self._buffers_in.get(edge.vertex, 0) + 1
             group = row.sequence >> GROUP_SHIFT
             if groups[edge.vertex].takes(group):
                 yield from groups[edge.vertex].add(group, edge.input_index, row.payload, memory)
+                self._worked(edge.vertex, began)
                 continue
             try:
                 buffer = decode(row.payload)
@@ -98,8 +101,11 @@ class BatchTask(LevelTask):
                 0,
                 f"channel {row.channel}",
             )
-        for key_group in groups.values():
+            self._worked(edge.vertex, began)
+        for vertex_id, key_group in groups.items():
+            began = self._now()
             yield from key_group.finish()
+            self._worked(vertex_id, began)
         self._ended = True
         yield from self._finish([])
 

@@ -15,6 +15,8 @@ the next attempt builds a new one.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,6 +69,8 @@ __all__ = ["LevelTask", "close_run", "slot_for"]
 # Records of one split or buffer that are handed to a chain at a time. In between lists are checked for being full, and
 # periodic generators are asked (rule 1 names the number).
 CHUNK = 1024
+
+_HOST = socket.gethostname()
 
 
 class _Slot:
@@ -229,7 +233,13 @@ class LevelTask:
         note_program(job.run_id, job.classes)
         self._slot = slot_for(job, level, source, subtask)
         self._rows = self._slot.rows
+        self._started_at = time.time()
         self._started = time.perf_counter()
+        # What has passed while others had the rows that this task gives.
+        self._away = 0.0
+        # By vertex, how long it was worked for.
+        self._busy: dict[int, float] = {}
+        self._buffers_in: dict[int, int] = {}
         self._chains: dict[int, Chain] = {}
         self._records_in: dict[int, int] = {}
         self._bytes_in: dict[int, int] = {}
@@ -244,6 +254,7 @@ class LevelTask:
         return self._guarded(lambda: self._run_source(work))
 
     def _run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
+        began = self._now()
         chain = self._begin(self._vertex(work.vertex))
         progress: list[SplitProgress] = []
         for part in work.ranges:
@@ -267,6 +278,7 @@ class LevelTask:
                 writer.start(own_channel(self.subtask))
             chain.time.source_over()
         self._ended = work.ended
+        self._worked(work.vertex, began)
         yield from self._finish(progress)
 
     def _read_split(self, chain: Chain, part: SplitRange) -> Iterator[pa.RecordBatch]:
@@ -337,7 +349,9 @@ class LevelTask:
         done = 0
         chain.time.begin_split({}, new=False, records=True, quiet_ms=0)
         for chunk in chunks:
+            began = self._now()
             yield from self._process(chain, 0, chunk, None, position, done, f"partition {channel}")
+            self._worked(node, began)
             done += len(chunk)
         with self._explaining(chain):
             chain.time.end_split(finished=False, over=False)
@@ -374,6 +388,7 @@ class LevelTask:
                 continue
             vertex_id = edge.vertex
             chain = self._chains[vertex_id]
+            began = self._now()
             try:
                 buffer = decode(row.payload)
             except Exception as error:
@@ -381,6 +396,7 @@ class LevelTask:
             size = len(memoryview(row.payload))
             self._bytes_in[vertex_id] = self._bytes_in.get(vertex_id, 0) + size
             self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)
+            self._buffers_in[vertex_id] = self._buffers_in.get(vertex_id, 0) + 1
             position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
             done = 0
             stamps = buffer.timestamps
@@ -409,6 +425,7 @@ class LevelTask:
                 with self._explaining(chain):
                     chain.time.received(row.edge, row.channel, mark.kind, mark.value)
                 yield from self._full_rows(chain)
+            self._worked(vertex_id, began)
         if not begun:
             self._begin_time()
         for chain in self._chains.values():
@@ -487,6 +504,13 @@ class LevelTask:
     def _vertex(self, vertex_id: int) -> VertexSpec:
         return next(v for v in self.job.levels[self.level].vertices if v.id == vertex_id)
 
+    def _now(self) -> float:
+        """A clock that stands still while others have the rows that this task gives."""
+        return time.perf_counter() - self._away
+
+    def _worked(self, vertex_id: int, began: float) -> None:
+        self._busy[vertex_id] = self._busy.get(vertex_id, 0.0) + self._now() - began
+
     def _begin(self, vertex: VertexSpec) -> Chain:
         chain = self._slot.chain(vertex)
         self._chains[vertex.id] = chain
@@ -553,10 +577,14 @@ class LevelTask:
         registered: dict[str, dict[str, dict[str, Any]]] = {}
         loads = rebuilds = 0
         wake: list[int] = []
-        for chain in self._chains.values():
+        for vertex_id, chain in self._chains.items():
+            began = self._now()
             with self._explaining(chain):
                 yield from self._finish_time(chain, wake)
-        for chain in self._chains.values():
+            self._worked(vertex_id, began)
+        prepared = self._now()
+        for vertex_id, chain in self._chains.items():
+            began = self._now()
             for unit in chain.committing:
                 with _calling(unit, "finishing the epoch"):
                     committable = unit.prepare_commit()
@@ -568,6 +596,7 @@ class LevelTask:
             loads += chain.store.loads
             rebuilds += chain.store.rebuilds - chain.rebuilds_reported
             chain.rebuilds_reported = chain.store.rebuilds
+            self._worked(vertex_id, began)
         writers = [w for chain in self._chains.values() for w in chain.writers.values()]
         units = [unit for chain in self._chains.values() for unit in chain.units]
         report = TaskReport(
@@ -575,11 +604,18 @@ class LevelTask:
             level=self.level,
             subtask=self.subtask,
             attempt=self.attempt,
+            started_at=self._started_at,
             seconds=time.perf_counter() - self._started,
+            snapshot=self._now() - prepared,
+            busy=self._busy,
+            host=_HOST,
+            pid=os.getpid(),
             records_in=self._records_in,
             bytes_in=self._bytes_in,
+            buffers_in=self._buffers_in,
             records_out={w.edge: w.records_out for w in writers},
             bytes_out={w.edge: w.bytes_out for w in writers},
+            buffers_out={w.edge: w.buffers_out for w in writers},
             splits=splits,
             input_ended=self._ended,
             bad_records={
@@ -669,7 +705,10 @@ class LevelTask:
     def _guarded(self, steps: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Run; on failure drop the slot, so that a retry starts from nothing this attempt has touched."""
         try:
-            yield from steps()
+            for rows in steps():
+                left = time.perf_counter()
+                yield rows
+                self._away += time.perf_counter() - left
         except BaseException:
             slot = _slots.pop(self._key, None)
             if slot is not None:

@@ -29,6 +29,7 @@ class EdgeWriter:
 
     __slots__ = (
         "appends",
+        "buffers_out",
         "by_group",
         "bytes_out",
         "channel",
@@ -97,6 +98,7 @@ class EdgeWriter:
         self.sequence = self.first
         self.records_out = 0
         self.bytes_out = 0
+        self.buffers_out = 0
 
     def start(self, channel: int) -> None:
         """Send as `channel` from now on."""
@@ -135,6 +137,7 @@ class EdgeWriter:
         for target in self.copies or (self.targets[index],):
             self.rows.add(target, self.channel, sequence, self.edge, payload)
             self.bytes_out += len(payload)
+            self.buffers_out += 1
         self.sequence += 1
         count = len(records)
         self.records_out += count
@@ -174,7 +177,7 @@ class EdgeWriter:
         for stamps in self.stamps:
             stamps.clear()
         self.sequence = self.first
-        self.records_out = self.bytes_out = 0
+        self.records_out = self.bytes_out = self.buffers_out = 0
 
     def _unserializable(self, records: list[Any], error: Exception) -> RecordNotSerializable:
         for record in records:

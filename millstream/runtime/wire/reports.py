@@ -9,7 +9,7 @@ import msgspec
 from millstream.checkpoint.manifest import GeneratorState
 from millstream.checkpoint.statefile import StateFile
 
-__all__ = ["SplitProgress", "TaskReport"]
+__all__ = ["LatencyReport", "SplitProgress", "TaskReport", "UserMetric"]
 
 
 class SplitProgress(msgspec.Struct, frozen=True):
@@ -26,20 +26,58 @@ class SplitProgress(msgspec.Struct, frozen=True):
     times: dict[str, GeneratorState] = {}
 
 
+class LatencyReport(msgspec.Struct, frozen=True, array_like=True):
+    """How long markers took from their source to a sink in one epoch: buckets of a `Histogram`, their sum and the
+    largest, in seconds."""
+
+    buckets: dict[int, int] = {}
+    total: float = 0.0
+    largest: float = 0.0
+
+
+class UserMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """What a metric of a user's function came to in one epoch, so that what an attempt counted that failed is never
+    counted.
+
+    A `counter` has counted `count` more. A `meter` too, and is at `value` events a second. A `gauge` is at `value`. A
+    `distribution` got `count` values more that come to `value`, and the least and largest it ever got."""
+
+    name: str
+    kind: str
+    groups: tuple[tuple[str, ...], ...] = ()
+    """The groups it stands in, each a name, or a name and a value for it (a label)."""
+    count: int = 0
+    value: float = 0.0
+    least: float | None = None
+    largest: float | None = None
+
+
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """One task of one level in one epoch. What came in and watermarks are keyed by vertex id, what went out by edge id,
-    state files by store; by the operator's uid the states that the program has asked for, committables, late records
-    and bad records, which are counted as (bad, seen)."""
+    state files by store; by the operator's uid the states that the program has asked for, committables, late records,
+    bad records, which are counted as (bad, seen), what its records came to as (in, out), latencies and the metrics of
+    its functions."""
 
     epoch: int
     level: int
     subtask: int
     attempt: str
+    # In seconds: when the task began, on the clock of its host, what it took until this report was made, and how long of
+    # that it wrote state and prepared its sinks.
+    started_at: float = 0.0
     seconds: float
+    snapshot: float = 0.0
+    # By vertex, how long it was worked for; the rest of the time the task waited for input or for who takes its output.
+    busy: dict[int, float] = {}
+    host: str = ""
+    pid: int = 0
     records_in: dict[int, int] = {}
     bytes_in: dict[int, int] = {}
     records_out: dict[int, int] = {}
     bytes_out: dict[int, int] = {}
+    buffers_in: dict[int, int] = {}
+    buffers_out: dict[int, int] = {}
+    operators: dict[str, tuple[int, int]] = {}
     splits: list[SplitProgress] = []
     input_ended: bool = False
     stores: dict[str, StateFile | None] = {}
@@ -52,6 +90,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     # When the task has to run again although nothing may have come: a timer is due, or a stream may be idle.
     wake_at: int | None = None
     watermarks: dict[int, int] = {}
+    latency: dict[str, LatencyReport] = {}
+    metrics: dict[str, list[UserMetric]] = {}
 
     def encode(self) -> bytes:
         """As the payload of a `REPORT` row."""
