@@ -437,9 +437,8 @@ METRICS_REPORTERS = _known(
     no_effect="metrics are not reported yet",
 )
 LATENCY_INTERVAL = _known(
-    _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("0 ms"),
-    "How often latency is measured; 0 means never.",
-    no_effect="latency is not tracked by markers",
+    _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("1 s"),
+    "How often a source marks the time at which it reads, for the latency to each sink; 0 means never.",
 )
 
 # ------------------------------------------------------------------ our own

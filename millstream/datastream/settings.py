@@ -63,6 +63,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         dependencies=dependencies,
         spark=_for_spark(configuration, dependencies),
         progress=get(options.PROGRESS),
+        latency_interval=get(options.LATENCY_INTERVAL) / 1000,
         watermark_interval=get(options.AUTO_WATERMARK_INTERVAL) / 1000,
         share_panes=get(options.SHARE_PANES),
         object_reuse=get(options.OBJECT_REUSE),

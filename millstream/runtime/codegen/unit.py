@@ -58,6 +58,9 @@ class OperatorUnit(Generic[Op]):
     stage: WatermarkStage | None = None
     """Where watermarks begin; what comes from above ends there."""
 
+    one_for_one = False
+    """The operator gives one record for each that it takes, if none fails."""
+
     def __init__(self, builder: ChainBuilder, node: StreamNode) -> None:
         self.builder = builder
         self.code = builder.code
@@ -73,6 +76,11 @@ class OperatorUnit(Generic[Op]):
         if is_guarded(node):
             self.bad = BadRecords(node, builder.cursor)
             self.journal = builder.store.journals[node.uid] = Journal()
+
+    @property
+    def gives_one(self) -> bool:
+        """True if the operator gives one record for each that it takes."""
+        return self.one_for_one and self.bad is None
 
     # -- lines ----------------------------------------------------------------------------------------------
 

@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from millstream.checkpoint.manifest import Manifest
+from millstream.common.constants import MAX_TIME
 from millstream.graph.level_plan import LevelPlan
 from millstream.graph.operators import FeedbackSourceOp
 from millstream.runtime.base.histogram import Histogram
 from millstream.runtime.driver.checkpoint_log import CheckpointLog
+from millstream.runtime.driver.history import History
 from millstream.runtime.task.spec import store_name
 from millstream.runtime.wire.reports import TaskReport, UserMetric
 from millstream.runtime.wire.rows import client_node
@@ -187,6 +189,7 @@ class JobMetrics:
         self.latency: dict[str, Histogram] = {}
         """From the sources to each sink, by its uid."""
         self.checkpoint_log = CheckpointLog()
+        self.history = History()
         self.checkpoints = 0
         self.last_checkpoint_size = 0
         self.last_checkpoint_full_size = 0
@@ -220,6 +223,34 @@ class JobMetrics:
                 subtask._rate(now)
         self._last = now
         self.epoch = epoch
+        at = time.time()
+        if self.history.is_due(at):
+            self.history.add(at, self._figures(at))
+
+    def watermark_lag(self, at: float) -> float | None:
+        """How far the vertex that is furthest behind in event time is behind the clock, in seconds; None where event
+        time is not used, or has come to its end."""
+        lowest = min(self.watermarks.values(), default=None)
+        return None if lowest is None or lowest == MAX_TIME else at - lowest / 1000
+
+    def _figures(self, at: float) -> dict[str, float | None]:
+        """A point of the history."""
+        last = self.checkpoint_log.records[-1] if self.checkpoint_log.records else None
+        figures: dict[str, float | None] = {
+            "records_per_second": self.records_per_second,
+            "backlog": self.backlog,
+            "watermark_lag": self.watermark_lag(at),
+            "state_bytes": sum(s.state_bytes for v in self.vertices.values() for s in v.subtasks),
+            "latency_p99": max((h.quantile(0.99) for h in self.latency.values()), default=None),
+            "checkpoint_seconds": last.seconds if last is not None and last.ended_at else None,
+        }
+        for id_, vertex in self.vertices.items():
+            rates = [subtask.per_second for subtask in vertex.subtasks]
+            figures[f"busy.{id_}"] = max(rate["busy"] for rate in rates)
+            figures[f"back_pressured.{id_}"] = max(rate["back_pressured"] for rate in rates)
+            figures[f"in.{id_}"] = sum(rate["records_in"] for rate in rates)
+            figures[f"out.{id_}"] = sum(rate["records_out"] for rate in rates)
+        return figures
 
     def _count(self, report: TaskReport) -> int:
         """Add up what a task has done; the records that it has read from outside."""
@@ -268,9 +299,11 @@ class JobMetrics:
         epoch took, that is what keeps it from going on."""
         passed = now - self._last
         held_back = any(split.backlog for report in reports for split in report.splits)
+        last = max((report.level for report in reports), default=0)
         over = max((report.started_at + report.seconds for report in reports), default=0.0)
         for report in reports:
-            behind = max(0.0, over - report.started_at - report.seconds) if held_back else 0.0
+            waits = held_back and report.level < last
+            behind = max(0.0, over - report.started_at - report.seconds) if waits else 0.0
             for vertex, seconds in report.busy.items():
                 subtask = self.vertices[vertex].subtasks[report.subtask]
                 busy = min(seconds, passed)

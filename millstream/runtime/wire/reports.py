@@ -62,8 +62,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     level: int
     subtask: int
     attempt: str
-    # In seconds: when the task began, on the clock of its host, what it took until this report was made, and how long of
-    # that it wrote state and prepared its sinks.
+    # In seconds: when the task began, on the clock of its host, what it took until this report was made, and how long
+    # of that it wrote state and prepared its sinks.
     started_at: float = 0.0
     seconds: float
     snapshot: float = 0.0
