@@ -124,7 +124,8 @@ with open(sys.argv[3], "w") as file:
 result.result()
 """
 
-Places = Loads = dict[tuple[str, int], dict[int, int]]
+Places = dict[tuple[str, int], dict[int, int]]
+Loads = dict[tuple[str, int], dict[int, int]]
 
 
 def test_ids_are_hashed_as_spark_does(spark: SparkSession) -> None:
