@@ -304,7 +304,9 @@ def test_a_subtask_stays_on_its_host(printed: list[str]) -> None:
 
 
 def test_nothing_is_loaded_again_in_steady_state(printed: list[str]) -> None:
-    for of, seen in loads(printed).items():
+    loaded = loads(printed)
+    assert len(loaded) == 2 * PARALLELISM
+    for of, seen in loaded.items():
         steady = [count for epoch, count in seen.items() if STEADY <= epoch < LOSS]
         assert len(steady) > (LOSS - STEADY) // 2
         assert len(set(steady)) == 1, (of, seen)
