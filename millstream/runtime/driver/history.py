@@ -42,8 +42,9 @@ class History:
             for name, values in self._series.items():
                 values.append(figures.get(name))
             if len(self._times) > KEPT:
-                for line in (self._times, *self._series.values()):
-                    del line[: len(line) - KEPT]
+                del self._times[0]
+                for values in self._series.values():
+                    del values[0]
 
     def read(self) -> tuple[list[float], dict[str, list[float | None]]]:
         """Copies, for another thread."""

@@ -59,7 +59,8 @@ class SubtaskMetrics:
     buffers_out: int = 0
     busy: float = 0.0
     back_pressured: float = 0.0
-    """It had done its part of the epoch and there was more to read, but those further down were not done."""
+    """The time in which the subtask had done its part of the epoch and there was more to read, but those further down
+    were not done."""
     idle: float = 0.0
     watermark: int | None = None
     state_bytes: int = 0

@@ -1,6 +1,6 @@
 """How long records take from their source to each sink, by markers in the buffers (Flink's `LatencyMarker`).
 
-Now and then a source notes the time at which it reads. The note goes with the next buffers to every target, and on from
+Now and then a source notes the time at which it has read. The note goes with the next buffers to every target, and on from
 each chain that has processed its buffer, until it comes to a sink. It changes nothing else: buffers begin and end where
 they would, and records are handed on in the same pieces. Hosts must agree on the time for the numbers to mean much.
 """
@@ -28,7 +28,7 @@ class LatencyMarkers:
         self._seen: dict[str, Histogram] = {}
 
     def due(self) -> int:
-        """A marker for what is read next if it is time for one, else 0."""
+        """A marker for what has been read just now if it is time for one, else 0."""
         if not self._interval:
             return 0
         now = time.monotonic()

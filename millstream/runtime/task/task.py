@@ -293,7 +293,6 @@ class LevelTask:
         while True:
             # Extended in place: if reading fails, the list says how far it came.
             chunk: list[Any] = []
-            marker = self._markers.due()
             try:
                 if source is None:
                     reader = self._slot.reader(chain)
@@ -308,6 +307,7 @@ class LevelTask:
                 raise explain_source(error, chain.vertex.head, where) from error
             if not chunk:
                 break
+            marker = self._markers.due()
             if chain.settings.stamped:
                 yield from self._process_stamped(chain, chunk, position, done, split, start)
             else:

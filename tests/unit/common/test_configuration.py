@@ -325,7 +325,7 @@ def test_execution_config_defaults():
     assert ExecutionConfig.PARALLELISM_UNKNOWN == -2
     assert config.get_max_parallelism() == -1
     assert config.get_auto_watermark_interval() == 200
-    assert config.get_latency_tracking_interval() == 0
+    assert config.get_latency_tracking_interval() == 1000
     assert config.get_task_cancellation_interval() == 30_000
     assert config.get_task_cancellation_timeout() == 180_000
     assert config.get_global_job_parameters() == {}
