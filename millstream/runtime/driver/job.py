@@ -80,6 +80,8 @@ class JobSettings:
     dependencies: Declared = field(default_factory=Declared)
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
+    reporters: dict[str, str] = field(default_factory=dict)
+    """What the configuration says of metrics reporters, by its keys."""
 
 
 @dataclass(frozen=True)
