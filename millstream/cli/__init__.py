@@ -20,6 +20,7 @@ _VERBS = {
     "run": ("millstream.cli.run:run", "Run a program."),
     "info": ("millstream.cli.info:info", "Show the plan of a program without running it."),
     "list": ("millstream.cli.jobs:list_", "List the jobs that have checkpoints."),
+    "top": ("millstream.cli.top:top", "Show what a running job is doing."),
     "savepoint": ("millstream.cli.savepoint:savepoint", "Look into savepoints and take them."),
     "stop": ("millstream.cli.jobs:stop", "Stop a running job with a savepoint."),
     "cancel": ("millstream.cli.jobs:cancel", "Cancel a running job."),

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from millstream.common.config_options import ConfigOption, ConfigOptions
 from millstream.common.configuration import Configuration, to_text
+from millstream.common.reporter_options import OF_REPORTERS, of_reporter
+from millstream.common.reporter_options import PREFIX as _OF_A_REPORTER
 from millstream.errors import ConfigurationError, InvalidArgument
 from millstream.redaction import is_secret_name, remember
 
@@ -50,10 +52,12 @@ _OF_PYFLINK = (
     "python.client.",
     "python.logging.",
 )
-PREFIXES = ("spark.", "metrics.scope.", "metrics.reporter.", *_OF_PYFLINK)
+PREFIXES = ("spark.", "metrics.scope.", *_OF_PYFLINK)
 """Keys that begin so are known whatever follows."""
 
-NO_EFFECT.update(dict.fromkeys(PREFIXES[1:3], "metrics are not reported yet"))
+NO_EFFECT["metrics.scope."] = (
+    "no reporter that is there forms names from it, as Flink's own for Prometheus does not"
+)
 NO_EFFECT.update(dict.fromkeys(_OF_PYFLINK, "it is about PyFlink's own worker processes"))
 
 OLDER = {
@@ -433,8 +437,8 @@ WEB_REFRESH_INTERVAL = _known(
 )
 METRICS_REPORTERS = _known(
     _key("metrics.reporters").string_type().no_default_value(),
-    "The names of the metric reporters to start.",
-    no_effect="metrics are not reported yet",
+    "The names of the metrics reporters to start, separated by commas: prom, json, or names that are given a factory "
+    "class. Without it all start that have one.",
 )
 LATENCY_INTERVAL = _known(
     _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("1 s"),
@@ -572,7 +576,7 @@ def check_values(config: Configuration) -> None:
     >>> check_values(Configuration().set_string("parallelism.default", "4"))
     """
     for key in sorted(config.key_set()):
-        option = ALL.get(OLDER.get(key, key))
+        option = ALL.get(OLDER.get(key, key)) or of_reporter(key)
         if option is not None:
             get(config, option)
         if is_secret_name(key):
@@ -593,12 +597,19 @@ def check_known(config: Configuration) -> list[str]:
         why = _why_no_effect(key)
         if why is not None and not _is_default(config, key):
             warnings.append(f"the configuration key {given!r} has no effect: {why}")
-        if key in ALL or key.startswith(PREFIXES):
+        if key in ALL or key.startswith(PREFIXES) or of_reporter(key) is not None:
             continue
-        nearest = difflib.get_close_matches(key, ALL, n=1)
+        nearest = difflib.get_close_matches(key, [*ALL, *_like(key)], n=1)
         guess = f"; did you mean {nearest[0]!r}?" if nearest else ""
         warnings.append(f"unknown configuration key {key!r}{guess}")
     return warnings
+
+
+def _like(key: str) -> list[str]:
+    """The keys that the reporter has which a key is for."""
+    name, dot, _ = key.removeprefix(_OF_A_REPORTER).partition(".")
+    of_one = dot and key.startswith(_OF_A_REPORTER)
+    return [f"{_OF_A_REPORTER}{name}.{ending}" for ending in OF_REPORTERS] if of_one else []
 
 
 def _why_no_effect(key: str) -> str | None:

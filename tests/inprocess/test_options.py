@@ -58,6 +58,9 @@ ELSEWHERE = {
         "tests/inprocess/test_signing.py::"
         "test_what_is_not_signed_is_refused_until_somebody_signs_it"
     ),
+    "metrics.reporters": (
+        "tests/inprocess/test_reporters.py::test_prometheus_says_what_the_driver_knows"
+    ),
     "python.files": "tests/inprocess/test_dependencies.py::test_a_python_file",
     "python.archives": (
         "tests/inprocess/test_dependencies.py::test_an_archive_is_found_by_a_relative_path"

@@ -81,6 +81,8 @@ class JobSettings:
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
     latency_interval: float = 1.0
+    reporters: dict[str, str] = field(default_factory=dict)
+    """What the configuration says of metrics reporters, by its keys."""
 
 
 @dataclass(frozen=True)

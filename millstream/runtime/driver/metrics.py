@@ -101,7 +101,9 @@ class UserMetricTotal:
         """Take in what an epoch says of it."""
         self.count += told.count
         self.value = self.value + told.value if self.kind == "distribution" else told.value
-        self.least, self.largest = told.least, told.largest
+        # Each process that the subtask has run in knows its own only.
+        self.least = min((x for x in (self.least, told.least) if x is not None), default=None)
+        self.largest = max((x for x in (self.largest, told.largest) if x is not None), default=None)
 
 
 @dataclass
@@ -116,6 +118,17 @@ class OperatorMetrics:
         default_factory=dict
     )
     """By groups and name."""
+
+    def add(self, told: Sequence[UserMetric]) -> None:
+        """Take in what an epoch says of the metrics of its functions."""
+        for metric in told:
+            key = metric.groups, metric.name
+            if metric.kind == "absent":
+                self.user.pop(key, None)
+            elif (
+                known := self.user.setdefault(key, UserMetricTotal(metric.kind))
+            ).kind == metric.kind:
+                known.add(metric)
 
 
 @dataclass
@@ -282,10 +295,7 @@ class JobMetrics:
             before = self.bad_records.get(uid, (0, 0))
             self.bad_records[uid] = before[0] + bad, before[1] + seen
         for uid, told in report.metrics.items():
-            user = self._operator(uid, i).user
-            for metric in told:
-                key = metric.groups, metric.name
-                user.setdefault(key, UserMetricTotal(metric.kind)).add(metric)
+            self._operator(uid, i).add(told)
         for uid, latency in report.latency.items():
             histogram = self.latency.setdefault(uid, Histogram())
             histogram.merge(latency.buckets, latency.total, latency.largest)

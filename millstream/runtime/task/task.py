@@ -649,6 +649,7 @@ class LevelTask:
             registered=registered,
             committables=self._committables,
             late_records={unit.node.uid: late for unit in units if (late := unit.take_late())},
+            metrics={unit.node.uid: told for unit in units if (told := unit.take_metrics())},
             wake_at=min(wake, default=None),
             watermarks={
                 vertex_id: chain.time.watermark
