@@ -338,8 +338,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         return build_job(graph, job_settings(self._configuration, job_name))
 
     def _submit(self, job: Job) -> JobRun:
-        target: str = options.get(self._configuration, options.TARGET)
-        run = create_run(target, job)
+        run = create_run(self._configuration, job)
         run.start()
         return run
 
@@ -362,8 +361,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
     def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
         results = ResultQueue()
         job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
-        target: str = options.get(self._configuration, options.TARGET)
-        run = create_run(target, job)
+        run = create_run(self._configuration, job)
         run.on_done(results.finish)
         run.start()
         return CloseableIterator(run, results)
