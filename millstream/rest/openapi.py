@@ -55,9 +55,7 @@ def _operation(endpoint: Endpoint, bodies: dict[type, dict[str, Any]]) -> dict[s
         for name in endpoint.query
     ]
     operation: dict[str, Any] = {
-        "operationId": endpoint.handler.__name__.strip("_")
-        + ("" if "yarn" not in endpoint.path else "_by_page")
-        + ("_by_name" if endpoint.path.endswith("/:name") else ""),
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}"),
         "summary": endpoint.summary,
         "responses": {str(endpoint.status): {"description": endpoint.summary}},
     }
