@@ -54,13 +54,13 @@ def start_job(
     options: Mapping[str, str] | None = None,
     *,
     name: str = "orders by minute",
-    rate: float | None = 2000.0,
+    rate: float | None = 20_000.0,
     count: int | None = None,
     fails_at: Sequence[int] = (),
     once: str | None = None,
     parallelism: int = 2,
 ) -> JobClient:
-    """A keyed and windowed job: a source, a chain with a window, a sink, which sees 2,000 records a second."""
+    """A keyed and windowed job: a source, a chain with a window, a sink, which sees 20,000 records a second."""
     settings = {
         "execution.target": "in-process",
         "parallelism.default": str(parallelism),

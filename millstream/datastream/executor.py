@@ -12,7 +12,7 @@ from millstream.common.configuration import Configuration
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.run import JobRun
 
-__all__ = ["create_run"]
+__all__ = ["create_run", "show_run"]
 
 _RUNNERS = {
     "spark": ("millstream.spark.run", "SparkRun"),
@@ -20,12 +20,16 @@ _RUNNERS = {
 }
 
 
-def create_run(configuration: Configuration, job: Job) -> JobRun:
-    """A run of the job, not yet started, which can be watched if the configuration says so."""
-    target = options.get(configuration, options.TARGET)
+def create_run(target: str, job: Job) -> JobRun:
+    """A run of the job, not yet started."""
     module, name = _RUNNERS[target]
     run: JobRun = getattr(import_module(module), name)(job)
-    watched = options.get(configuration, options.REST_ENABLED)
-    if watched == "true" or (watched == "auto" and target == "spark"):
-        import_module("millstream.rest.start").show(run, configuration)
     return run
+
+
+def show_run(run: JobRun, configuration: Configuration) -> None:
+    """Have a run that is about to start watched over REST, if the configuration says so."""
+    watched = options.get(configuration, options.REST_ENABLED)
+    on_spark = options.get(configuration, options.TARGET) == "spark"
+    if watched == "true" or (watched == "auto" and on_spark):
+        import_module("millstream.rest.start").show(run, configuration)

@@ -92,7 +92,9 @@ class RestApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, *, on_page: bool) -> None:
         method, path = scope["method"], scope["path"]
         headers = Headers(scope["headers"])
-        self._rules.check(method, path, headers)
+        # The dashboard's own files are the same for everybody: a browser has to have them before it can send a token.
+        public = method in READING and (path in ("/", "/health") or path in self._pages)
+        self._rules.check(method, headers, public=public)
         answer: Response | None = None
         if method in READING:
             answer = self._file(path)

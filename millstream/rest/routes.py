@@ -404,9 +404,9 @@ def _vertex_task_managers(call: Call) -> Any:
 
 
 def _flame_graph(call: Call) -> Any:
-    """There are none; an empty answer is what Flink gives before its first sample."""
+    """Flink's answer where they are turned off."""
     call.vertex  # noqa: B018  it has to be there
-    return {}
+    return {"endTimestamp": -2, "data": None}
 
 
 # -- our own ----------------------------------------------------------------------------------------

@@ -71,11 +71,11 @@ class RequestRules:
         if port == 80:
             self._hosts |= names
 
-    def check(self, method: str, path: str, headers: Headers) -> None:
-        """Raise `Refused` if the request is not to be answered."""
+    def check(self, method: str, headers: Headers, *, public: bool = False) -> None:
+        """Raise `Refused` if the request is not to be answered; what is public needs no token."""
         if not self._known(headers.one("host")):
             raise Refused(403, "this server does not go by the name in the Host header")
-        if path != "/health":
+        if not public:
             self._check_token(headers)
         if method not in READING:
             self._check_origin(headers)

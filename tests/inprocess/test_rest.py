@@ -479,14 +479,12 @@ def test_in_process_jobs_are_shown_only_if_somebody_asks():
 def test_on_spark_jobs_are_shown_unless_somebody_forbids_it(monkeypatch):
     from millstream.datastream import executor
 
-    runner = executor._RUNNERS["in-process"]
-    monkeypatch.setitem(executor._RUNNERS, "spark", runner)
     shown = []
     monkeypatch.setattr(start, "show", lambda run, configuration: shown.append(run))
-    job = run_of(start_job(count=1)).job
+    run = run_of(start_job(count=1))
     for enabled, count in (("auto", 1), ("true", 2), ("false", 2)):
         options = {"execution.target": "spark", "millstream.rest.enabled": enabled}
-        executor.create_run(Configuration.from_dict(options), job)
+        executor.show_run(run, Configuration.from_dict(options))
         assert len(shown) == count
 
 

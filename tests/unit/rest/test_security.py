@@ -175,7 +175,17 @@ def test_further_names_are_allowed_by_the_configuration():
     ],
 )
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/"), ("GET", "/jobs"), ("PATCH", JOB), ("GET", "/no")]
+    ("method", "path"),
+    [
+        ("GET", "/jobs"),
+        ("HEAD", "/jobs"),
+        ("GET", "/v1/jobs"),
+        ("GET", "/v1/health"),
+        ("GET", "/openapi.json"),
+        ("PATCH", JOB),
+        ("POST", "/health"),
+        ("GET", "/no"),
+    ],
 )
 def test_with_a_token_every_request_needs_it(given, method, path):
     client = Client(application(token=TOKEN.encode()))
@@ -196,6 +206,19 @@ def test_who_has_the_token_is_answered():
 def test_whether_it_is_up_needs_no_token_and_says_nothing_else():
     answer = Client(application(token=TOKEN.encode())).get("/health")
     assert (answer.status, answer.json) == (200, {"status": "up"})
+
+
+def test_the_dashboards_own_files_need_no_token_and_hold_no_data():
+    """A browser has to have them before it can send one."""
+    rules = security.RequestRules(RestSettings(token=TOKEN.encode()), PORT)
+    pages = {"/": Served(b"page", "text/html"), "/assets/app.js": Served(b"js", "text/javascript")}
+    client = Client(RestApp(None, rules, pages))
+    assert [client.get(path).status for path in ("/", "/assets/app.js", "/assets/no.js")] == [
+        200,
+        200,
+        401,
+    ]
+    assert client.request("POST", "/", OWN).status == 401
 
 
 def test_tokens_are_compared_in_constant_time():
