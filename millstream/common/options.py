@@ -427,13 +427,19 @@ HA_QUORUM = _known(
 
 REST_PORT = _known(
     _key("rest.port").int_type().between(0, 65535).default_value(8081),
-    "The port of the REST API and the dashboard.",
-    no_effect="there is no REST API yet",
+    "The port of the REST API and the dashboard; the next free one of 100 if it is taken, any if it is 0.",
+)
+REST_BIND_ADDRESS = _known(
+    _key("rest.bind-address").string_type().default_value("127.0.0.1"),
+    "The address that the REST API listens on. Any but this machine's own needs a token.",
+)
+REST_TOKEN_FILE = _known(
+    _key("rest.authentication.token-file").string_type().no_default_value(),
+    "A file, readable by its owner alone, with the token (32 random bytes or more, as text) that every request must carry.",
 )
 WEB_REFRESH_INTERVAL = _known(
     _key("web.refresh-interval").duration_type().at_least(1, "ms").default_value("3 s"),
     "How often the dashboard asks for news.",
-    no_effect="there is no dashboard yet",
 )
 METRICS_REPORTERS = _known(
     _key("metrics.reporters").string_type().no_default_value(),
@@ -491,6 +497,23 @@ PRINT_GENERATED_CODE = _known(
 PROGRESS = _known(
     _key("millstream.progress").enum_type("auto", "true", "false").default_value("auto"),
     "Whether progress is shown in the terminal; auto shows it if there is one.",
+)
+REST_ENABLED = _known(
+    _key("millstream.rest.enabled").enum_type("auto", "true", "false").default_value("auto"),
+    "Whether the job can be watched over REST and with the dashboard: auto means if it runs on Spark.",
+)
+REST_ALLOWED_HOSTS = _known(
+    _key("millstream.rest.allowed-hosts").string_type().no_default_value(),
+    "Further names, separated by commas, by which browsers may reach the REST API, for instance behind a proxy: "
+    "`name` or `name:port`.",
+)
+REST_ANY_SAVEPOINT_DIR = _known(
+    _key("millstream.rest.any-savepoint-dir").boolean_type().default_value(False),
+    "Whether a request may have a savepoint written to any folder, and not only below the job's own.",
+)
+REST_FLINK_PAGE = _known(
+    _key("millstream.rest.flink-page").string_type().no_default_value(),
+    "Flink's own web page, to be served below /flink/: the jar flink-runtime-web, or a folder with its unpacked `web`.",
 )
 
 
@@ -579,7 +602,8 @@ def check_values(config: Configuration) -> None:
         option = ALL.get(OLDER.get(key, key)) or of_reporter(key)
         if option is not None:
             get(config, option)
-        if is_secret_name(key):
+        # Where a secret stands is none.
+        if is_secret_name(key) and not key.endswith("-file"):
             remember(config.get_string(key, ""))
 
 
@@ -588,8 +612,8 @@ def check_known(config: Configuration) -> list[str]:
 
     >>> check_known(Configuration().set_integer("paralellism.default", 2))
     ["unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?"]
-    >>> check_known(Configuration().set_integer("rest.port", 8082))
-    ["the configuration key 'rest.port' has no effect: there is no REST API yet"]
+    >>> check_known(Configuration().set_integer("task.cancellation.interval", 1))
+    ["the configuration key 'task.cancellation.interval' has no effect: Spark ends the tasks of a cancelled job"]
     """
     warnings = []
     for given in sorted(config.key_set()):

@@ -34,7 +34,7 @@ from millstream.datastream.closeable_iterator import CloseableIterator, ResultQu
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.dependency_settings import DependencySettings
 from millstream.datastream.environment_settings import AcceptedSettings
-from millstream.datastream.executor import create_run
+from millstream.datastream.executor import create_run, show_run
 from millstream.datastream.program import as_type, class_given
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
@@ -337,9 +337,14 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
             raise overrides.PlanReady
         return build_job(graph, job_settings(self._configuration, job_name))
 
-    def _submit(self, job: Job) -> JobRun:
+    def _create_run(self, job: Job) -> JobRun:
         target: str = options.get(self._configuration, options.TARGET)
         run = create_run(target, job)
+        show_run(run, self._configuration)
+        return run
+
+    def _submit(self, job: Job) -> JobRun:
+        run = self._create_run(job)
         run.start()
         return run
 
@@ -362,8 +367,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
     def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
         results = ResultQueue()
         job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
-        target: str = options.get(self._configuration, options.TARGET)
-        run = create_run(target, job)
+        run = self._create_run(job)
         run.on_done(results.finish)
         run.start()
         return CloseableIterator(run, results)

@@ -56,6 +56,8 @@ class JobRun(ABC):
         # While the status is RESTARTING: what the last attempt failed with, and when the next one begins.
         self.failure: BaseException | None = None
         self.restart_at = 0.0
+        # Where the job can be looked at with a browser, if a REST server of this process shows it.
+        self.web_address: str | None = None
         self._cancelled = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
