@@ -9,10 +9,20 @@ const EVERY = 500;
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/** Wait for a savepoint that was asked for; its path. A server that is gone has stopped with the job. */
-async function savepointOf(jid, request) {
+/** What became of a savepoint that was asked for. The server may have ended with the job before it could say so. */
+async function outcomeOf(jid, request, stop) {
+  try {
+    return await get(`jobs/${jid}/savepoints/${request}`);
+  } catch (error) {
+    if (!stop || error.status) throw error;
+    throw new Error("The server has ended, with the job it seems. Its log names the savepoint.");
+  }
+}
+
+/** Wait for a savepoint that was asked for; its path. */
+async function savepointOf(jid, request, stop) {
   for (;;) {
-    const { status, operation } = await get(`jobs/${jid}/savepoints/${request}`);
+    const { status, operation } = await outcomeOf(jid, request, stop);
     if (status?.id === "COMPLETED") {
       const failure = operation?.["failure-cause"];
       if (failure) throw new Error(failure["stack-trace"] || failure.class || "the savepoint failed");
@@ -73,7 +83,7 @@ function SavepointDialog({ job, open, close }) {
       const asked = stop
         ? await change("POST", `jobs/${job.jid}/stop`, { targetDirectory: target, drain })
         : await change("POST", `jobs/${job.jid}/savepoints`, { "target-directory": target, "cancel-job": false });
-      return { path: await savepointOf(job.jid, asked["request-id"]) };
+      return { path: await savepointOf(job.jid, asked["request-id"], stop) };
     });
   return html`<${Dialog} open=${open === "stop" || open === "savepoint"} onClose=${end} title=${stop ? "Stop with a savepoint" : "Take a savepoint"}>
     <p>
@@ -113,7 +123,7 @@ function CancelDialog({ job, open, close }) {
 
 export function Actions({ job }) {
   const [open, setOpen] = useState(null);
-  const over = ENDED.has(job.state);
+  const over = ENDED.has(job.state) || job.state === "CANCELLING";
   const close = () => setOpen(null);
   return html`<div class="actions">
     <button type="button" disabled=${over} onClick=${() => setOpen("savepoint")}>Savepoint</button>

@@ -6,12 +6,14 @@ const TIMEOUT = 10_000;
 const LONGEST_PAUSE = 5_000;
 const TOKEN = "millstream.token";
 
-/** How often the page asks, in milliseconds; the server may say otherwise (`adopt`). */
+/** How often the page asks, in milliseconds. */
 let refresh = 1000;
+/** What `web.refresh-interval` is if nobody has set it; it is meant for pages that ask for many things at a time. */
+const UNSET = 3000;
 
-/** Take the interval that the server has configured, if it is one. */
+/** Take the interval that somebody has configured at the server. */
 export function adopt(interval) {
-  if (Number.isFinite(interval) && interval >= 200) refresh = interval;
+  if (interval >= 200 && interval !== UNSET) refresh = interval;
 }
 
 /** A request that was not answered, or answered with an error: `status` is 0 if nobody was there. */

@@ -26,6 +26,8 @@ function useRoute() {
   return found;
 }
 
+const ICON = new URL("icon.svg", import.meta.url).href;
+
 const THEMES = { auto: "System", light: "Light", dark: "Dark" };
 
 function Theme() {
@@ -64,7 +66,7 @@ function App() {
   return html`
     <a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main").focus())}>To the content</a>
     <header class="top">
-      <a class="brand" href="#/"><img src="icon.svg" alt="" width="20" height="20" /> Millstream</a>
+      <a class="brand" href="#/"><img src=${ICON} alt="" width="20" height="20" /> Millstream</a>
       <span class="muted version">${version}</span>
       <nav aria-label="Main"><a href="#/" aria-current=${inJob ? undefined : "page"}>Jobs</a></nav>
       <${Theme} />

@@ -20,7 +20,7 @@ function Settings({ jid }) {
   const found = Object.entries(data?.["execution-config"]?.["user-config"] ?? {}).sort();
   if (!data && !error) return html`<p class="empty">Loading …</p>`;
   if (!found.length) return html`<${Empty} title="Nothing was set">All options have their defaults.<//>`;
-  return html`<${Table} label="Settings" columns=${[["Key", ""], ["Value", ""]]}>
+  return html`<${Table} kind="settings" label="Settings" columns=${[["Key", ""], ["Value", ""]]}>
     ${found.map(([key, value]) => html`<tr key=${key}><th scope="row"><code>${key}</code></th><td><code class="wide">${String(value)}</code></td></tr>`)}
   <//>`;
 }

@@ -1,6 +1,6 @@
 /** One job: headline figures, what can be done to it, and its pages. */
 
-import { html, useCallback, useEffect } from "./vendor/preact.js";
+import { html, useCallback, useEffect, useRef } from "./vendor/preact.js";
 import { Actions } from "./actions.js";
 import { usePolled } from "./api.js";
 import { CheckpointsPage } from "./checkpoints.js";
@@ -26,7 +26,7 @@ const PAGES = [
   ["configuration", "Configuration", ConfigurationPage],
 ];
 
-/** The latest of what is there. */
+/** The largest of what is there. */
 const most = (values) => {
   const found = values.filter((value) => value !== null && value !== undefined);
   return found.length ? Math.max(...found) : null;
@@ -73,7 +73,11 @@ function Head({ job }) {
 
 function Pages({ job, page }) {
   const failures = job.exceptions.length;
-  return html`<nav class="pages" aria-label="Pages of the job">
+  const nav = useRef(null);
+  useEffect(() => {
+    nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [page]);
+  return html`<nav class="pages" aria-label="Pages of the job" ref=${nav}>
     ${PAGES.map(
       ([name, title]) => html`<a key=${name} href="#/job/${job.jid}/${name}" aria-current=${name === page ? "page" : undefined}
         >${title}${name === "exceptions" && failures > 0 && html` <span class="badge">${failures}</span>`}</a

@@ -10,7 +10,7 @@ export const ENDED = new Set(["FINISHED", "CANCELED", "FAILED"]);
 
 const COLUMNS = [
   ["Name", ""],
-  ["State", ""],
+  ["State", "state-column"],
   ["Started", "num"],
   ["Duration", "num"],
   ["Epoch", "num"],
@@ -37,7 +37,7 @@ function Row({ job, now }) {
 function List({ title, jobs, now, none }) {
   return html`<${Panel} title="${title} (${jobs.length})">
     ${jobs.length
-      ? html`<${Table} label=${title} columns=${COLUMNS}>${jobs.map((job) => html`<${Row} key=${job.jid} job=${job} now=${now} />`)}<//>`
+      ? html`<${Table} kind="jobs" label=${title} columns=${COLUMNS}>${jobs.map((job) => html`<${Row} key=${job.jid} job=${job} now=${now} />`)}<//>`
       : none}
   <//>`;
 }

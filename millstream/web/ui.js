@@ -46,7 +46,7 @@ export function Bar({ value, of, text, tone = "" }) {
 export function Figure({ label, value, note, title, tone = "" }) {
   return html`<div class="figure ${tone}" title=${title}>
     <dt>${label}</dt>
-    <dd><span class="value">${value}</span>${note && html` <span class="note">${note}</span>`}</dd>
+    <dd><span class="value">${value}</span> <span class="note">${note}</span></dd>
   </div>`;
 }
 
@@ -68,9 +68,9 @@ export function Panel({ title, note, children, ...more }) {
 }
 
 /** A table that scrolls sideways by itself where there is no room. Columns: [heading, class]. */
-export function Table({ label, columns, children }) {
+export function Table({ label, columns, kind = "", children }) {
   return html`<div class="scroll" role="region" aria-label=${label} tabindex="0">
-    <table>
+    <table class=${kind}>
       <thead><tr>${columns.map(([head, kind, title]) => html`<th key=${head} scope="col" class=${kind} title=${title}>${head}</th>`)}</tr></thead>
       <tbody>${children}</tbody>
     </table>

@@ -54,18 +54,22 @@ function Subtasks({ vertex, now }) {
   <//>`;
 }
 
-/** A metric of the user's: what it is called, and what it says. */
+/** What a metric of the user's says, by its kind. */
+const FIGURES = {
+  counter: ({ count: n }) => count(n),
+  gauge: ({ value }) => number(value),
+  meter: ({ count: n, value }) => `${rate(value)}/s, ${count(n)} in all`,
+  distribution: ({ count: n, value, least, largest }) =>
+    `${count(n)} values, mean ${number(n ? value / n : null)}, least ${number(least)}, largest ${number(largest)}`,
+};
+
 function Metric({ metric }) {
   const labels = Object.entries(metric.labels ?? {}).map(([name, value]) => `${name}=${value}`);
-  const figures =
-    metric.kind === "distribution"
-      ? `${count(metric.count)} values, mean ${number(metric.count ? metric.value / metric.count : null)}, ` +
-        `least ${number(metric.least)}, largest ${number(metric.largest)}`
-      : number(metric.kind === "counter" && !metric.value ? metric.count : metric.value);
+  const figures = FIGURES[metric.kind] ?? FIGURES.gauge;
   return html`<tr>
     <th scope="row">${metric.name}${labels.length > 0 && html` <span class="muted">${labels.join(", ")}</span>`}</th>
     <td class="muted">${metric.kind}</td>
-    <td class="num">${figures}</td>
+    <td class="num">${figures(metric)}</td>
   </tr>`;
 }
 
