@@ -2,7 +2,7 @@
 
 import { html } from "./vendor/preact.js";
 import { bytes, chained, count, duration } from "./format.js";
-import { HistoryChart } from "./metrics.js";
+import { HistoryChart } from "./history.js";
 import { Bar, Copy, Empty, Figure, Pairs, Panel, State, Table, Time } from "./ui.js";
 
 const ms = (seconds) => (seconds === null || seconds === undefined ? null : seconds * 1000);
@@ -13,8 +13,8 @@ export function configured(config) {
   return [
     ["Guarantee", config.mode?.replaceAll("_", " ").toLowerCase()],
     ["Interval", "interval" in config ? interval : undefined],
-    ["Timeout", duration(config.timeout)],
-    ["Pause between two", duration(config.min_pause)],
+    ["Timeout", config.timeout === null ? "none" : duration(config.timeout)],
+    ["Least pause", duration(config.min_pause)],
     ["Kept", "retained" in config ? count(config.retained) : undefined],
     ["State backend", config.backend],
     ["Incremental", "incremental" in config ? (config.incremental ? "yes" : "no") : undefined],
@@ -83,7 +83,7 @@ function History({ history, now }) {
 function Restored({ restored, now }) {
   if (!restored) return html`<p class="muted">This run began without one.</p>`;
   return html`<p>
-    Checkpoint ${restored.id}, <${Time} at=${restored.at} now=${now} both />${restored.path && html`<br /><code>${restored.path}</code>`}
+    Checkpoint ${restored.id}, <${Time} at=${restored.at} now=${now} both />${restored.path && html`<br /><code class="wide">${restored.path}</code>`}
   </p>`;
 }
 

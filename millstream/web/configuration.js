@@ -9,19 +9,19 @@ import { Empty, Outside, Pairs, Panel, Table } from "./ui.js";
 function engine({ name, version, master, application, ui } = {}) {
   return [
     ["Engine", [name, version].filter(Boolean).join(" ") || undefined],
-    ["Master", master],
-    ["Application", application],
-    ["Spark's page", ui && html`<${Outside} href=${ui}>${ui}<//>`],
+    ["Master", master || undefined],
+    ["Application", application || undefined],
+    ["Spark’s page", ui && html`<${Outside} href=${ui}>${ui}<//>`],
   ];
 }
 
 function Settings({ jid }) {
-  const { data, error } = usePolled(`jobs/${jid}/config`, () => 30);
-  const found = Object.entries(data?.["execution-config"]?.["user-config"] ?? {}).sort();
+  const { data, error } = usePolled(`jobs/${jid}/jobmanager/config`, () => 30);
+  const found = Array.isArray(data) ? data : [];
   if (!data && !error) return html`<p class="empty">Loading …</p>`;
   if (!found.length) return html`<${Empty} title="Nothing was set">All options have their defaults.<//>`;
   return html`<${Table} kind="settings" label="Settings" columns=${[["Key", ""], ["Value", ""]]}>
-    ${found.map(([key, value]) => html`<tr key=${key}><th scope="row"><code>${key}</code></th><td><code class="wide">${String(value)}</code></td></tr>`)}
+    ${found.map(({ key, value }) => html`<tr key=${key}><th scope="row"><code>${key}</code></th><td><code class="wide">${String(value)}</code></td></tr>`)}
   <//>`;
 }
 

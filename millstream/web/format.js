@@ -109,7 +109,7 @@ export function ago(ms, now) {
 
 /** A watermark in words. */
 export function watermark(ms, now) {
-  if (missing(ms) || ms < -LAST_DATE) return "none yet";
+  if (missing(ms) || ms < -LAST_DATE) return "none";
   return ms > LAST_DATE ? "end of input" : when(ms, now);
 }
 

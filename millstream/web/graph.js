@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { BOX, arrange } from "./layout.js";
-import { bytes, chained, count, duration, rate, share, watermark } from "./format.js";
+import { bytes, chained, count, duration, isTime, rate, share, watermark } from "./format.js";
 import { Bar, Empty, Panel, Table } from "./ui.js";
 
 const LEAST_SCALE = 0.62;
@@ -71,7 +71,7 @@ function Box({ box, vertex, now, chosen, choose }) {
       text="${PRESSURE[pressure]} ${share(vertex.back_pressured)}"
       tone="pressure ${pressure}"
     />
-    <text x="14" y=${below + 51} class="label">watermark ${watermark(vertex.watermark, now)}${late}</text>
+    <text x="14" y=${below + 51} class="label">${isTime(vertex.watermark) ? `watermark ${watermark(vertex.watermark, now)}${late}` : "no watermark"}</text>
   </g>`;
 }
 

@@ -48,7 +48,8 @@ function Headline({ job }) {
     <${Figure} label="p99" value=${duration(slowest?.p99)} title=${slowest && `From source to sink, ${slowest.name}`} />
     <${Figure} label="Epoch" value=${job.epoch < 0 ? "–" : count(job.epoch)} />
     <${Figure} label="Checkpoint" value=${duration(checkpoint && checkpoint.seconds * 1000)} note=${checkpoint && bytes(checkpoint.full_size)} title="The last one that completed" />
-    <${Figure} label="Late / bad" value="${count(late)} / ${count(bad)}" tone=${bad ? "bad" : late ? "warn" : ""} title="Records that came too late, and records that a function failed on" />
+    <${Figure} label="Late" value=${count(late)} tone=${late ? "warn" : ""} title="Records that came after their window had ended, and were dropped" />
+    <${Figure} label="Bad" value=${count(bad)} tone=${bad ? "bad" : ""} title="Records that a function failed on, and that were skipped or put aside" />
     <${Figure} label="Restarts" value=${count(job.restarts)} tone=${job.restarts ? "warn" : ""} />
     <${Figure} label=${over ? "Ran for" : "Uptime"} value=${duration(job.duration)} title="since ${absolute(job["start-time"])}" />
   </dl>`;

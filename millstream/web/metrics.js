@@ -1,29 +1,11 @@
 /** Figures of the whole job over time, latency by sink, lag by split. */
 
 import { html } from "./vendor/preact.js";
-import { Chart } from "./charts.js";
-import { bytes, count, duration, exact, rate } from "./format.js";
+import { count, duration, exact } from "./format.js";
+import { CHARTS, HistoryChart } from "./history.js";
 import { Bar, Empty, Panel, Table } from "./ui.js";
 
 const MOST_SPLITS = 100;
-
-const seconds = (s) => duration(s === null || s === undefined ? null : s * 1000);
-
-export const CHARTS = {
-  records_per_second: ["Records a second", rate, "one"],
-  backlog: ["Backlog, records to be read", count, "two"],
-  watermark_lag: ["Watermark behind the clock", seconds, "one"],
-  latency_p99: ["Latency from source to sink, p99", seconds, "two"],
-  checkpoint_seconds: ["Duration of checkpoints", seconds, "one"],
-  state_bytes: ["State", bytes, "two"],
-};
-
-/** One of the charts above, of a job. */
-export function HistoryChart({ job, name }) {
-  const [title, format, tone] = CHARTS[name];
-  const series = [{ label: title, values: job.history.series[name], tone }];
-  return html`<${Chart} title=${title} times=${job.history.times} format=${format} series=${series} />`;
-}
 
 const LATENCY = [
   ["Sink", ""],

@@ -2,7 +2,7 @@
 
 import { html } from "./vendor/preact.js";
 import { bytes, chained, share } from "./format.js";
-import { HistoryChart } from "./metrics.js";
+import { HistoryChart } from "./history.js";
 import { Bar, Empty, Panel, Table } from "./ui.js";
 
 const COLUMNS = [["Vertex", ""], ["State", "num"], ["Of all", "num"], ["Largest subtask", "num"], ["Mean", "num"], ["By subtask", ""]];

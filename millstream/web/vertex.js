@@ -142,7 +142,7 @@ export function VertexDrawer({ job, vertex, close }) {
       <${Figure} label="Back-pressured" value=${share(vertex.back_pressured)} tone=${pressureTone(vertex.back_pressured)} />
       <${Figure} label="In" value=${count(vertex.records_in)} note=${bytes(vertex.bytes_in)} title=${exact(vertex.records_in)} />
       <${Figure} label="Out" value=${count(vertex.records_out)} note=${bytes(vertex.bytes_out)} title=${exact(vertex.records_out)} />
-      <${Figure} label="Watermark" value=${watermark(vertex.watermark, job.now)} note=${vertex.watermark_lag === null ? "" : `${duration(vertex.watermark_lag)} behind`} />
+      <${Figure} label="Watermark" value=${watermark(vertex.watermark, job.now)} note=${vertex.watermark_lag === null || vertex.watermark_lag === undefined ? "" : `${duration(vertex.watermark_lag)} behind`} />
       <${Figure} label="State" value=${bytes(vertex.state_bytes)} />
     </dl>
     <${Subtasks} vertex=${vertex} now=${job.now} />
