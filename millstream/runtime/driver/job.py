@@ -80,6 +80,8 @@ class JobSettings:
     dependencies: Declared = field(default_factory=Declared)
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
+    program: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """How the command line names the program: the words that do, and its arguments. None if it cannot."""
 
 
 @dataclass(frozen=True)
