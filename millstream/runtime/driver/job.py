@@ -83,6 +83,8 @@ class JobSettings:
     latency_interval: float = 1.0
     reporters: dict[str, str] = field(default_factory=dict)
     """What the configuration says of metrics reporters, by its keys."""
+    program: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """How the command line names the program: the words that do, and its arguments. None if it cannot."""
 
 
 @dataclass(frozen=True)
