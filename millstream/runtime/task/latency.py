@@ -1,8 +1,9 @@
 """How long records take from their source to each sink, by markers in the buffers (Flink's `LatencyMarker`).
 
-Now and then a source notes the time at which it has read. The note goes with the next buffers to every target, and on from
-each chain that has processed its buffer, until it comes to a sink. It changes nothing else: buffers begin and end where
-they would, and records are handed on in the same pieces. Hosts must agree on the time for the numbers to mean much.
+Now and then a source notes the time at which it has read. The note goes with the next buffers to every target, and on
+from each chain that has processed its buffer, until it comes to a sink. It changes nothing else: buffers begin and end
+where they would, and records are handed on in the same pieces. Hosts must agree on the time for the numbers to mean
+much.
 """
 
 from __future__ import annotations
