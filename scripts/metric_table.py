@@ -14,7 +14,7 @@ import written_page
 from option_table import cell
 
 from millstream.reporters import catalogue
-from millstream.reporters.catalogue import Metric, Series
+from millstream.reporters.catalogue import MetricInfo, Series
 from millstream.reporters.samples import OF_JOB, OF_OPERATOR, OF_TASK
 from millstream.runtime.driver.metrics import RATE_SECONDS
 
@@ -34,7 +34,7 @@ Written by `scripts/metric_table.py` from the code; do not edit. The names are F
 LABELS_OF_TASK = "`host`, `tm_id`, `job_id`, `job_name`, `task_id`, `task_name`, `subtask_index`"
 
 
-def table(metrics: Iterable[Metric[Any] | Series]) -> list[str]:
+def table(metrics: Iterable[MetricInfo[Any] | Series]) -> list[str]:
     """The lines of a table."""
     return [
         "| name | kind | unit | what it is |",
