@@ -24,9 +24,8 @@ HEAD = f"""\
 Written by `scripts/metric_table.py` from the code; do not edit. The names are Flink's where Flink has one.
 [Monitoring](monitoring.md) says how to look at them.
 
-- A counter is a total since this driver started the job; what an attempt counted that failed, or was repeated, is not
-  in it. A gauge is what is now. A meter is what there is a second, over the last {RATE_SECONDS:g} seconds; so are the
-  gauges of time.
+- A counter is a total since this driver started the job; what tasks counted that failed is not in it. A gauge is what
+  is now. A meter is what there is a second, over the last {RATE_SECONDS:g} seconds; so are the gauges of time.
 - Figures change when an epoch has run. What is not known is left out.
 - In Prometheus a metric has its scope's prefix before its name, and is a gauge, as those of Flink's reporter are.
 """
