@@ -14,7 +14,7 @@ import written_page
 from option_table import cell
 
 from millstream.reporters import catalogue
-from millstream.reporters.catalogue import Metric, Series
+from millstream.reporters.catalogue import MetricInfo, Series
 from millstream.reporters.samples import OF_JOB, OF_OPERATOR, OF_TASK
 from millstream.runtime.driver.metrics import RATE_SECONDS
 
@@ -24,9 +24,8 @@ HEAD = f"""\
 Written by `scripts/metric_table.py` from the code; do not edit. The names are Flink's where Flink has one.
 [Monitoring](monitoring.md) says how to look at them.
 
-- A counter is a total since this driver started the job; what an attempt counted that failed, or was repeated, is not
-  in it. A gauge is what is now. A meter is what there is a second, over the last {RATE_SECONDS:g} seconds; so are the
-  gauges of time.
+- A counter is a total since this driver started the job; what tasks counted that failed is not in it. A gauge is what
+  is now. A meter is what there is a second, over the last {RATE_SECONDS:g} seconds; so are the gauges of time.
 - Figures change when an epoch has run. What is not known is left out.
 - In Prometheus a metric has its scope's prefix before its name, and is a gauge, as those of Flink's reporter are.
 """
@@ -34,7 +33,7 @@ Written by `scripts/metric_table.py` from the code; do not edit. The names are F
 LABELS_OF_TASK = "`host`, `tm_id`, `job_id`, `job_name`, `task_id`, `task_name`, `subtask_index`"
 
 
-def table(metrics: Iterable[Metric[Any] | Series]) -> list[str]:
+def table(metrics: Iterable[MetricInfo[Any] | Series]) -> list[str]:
     """The lines of a table."""
     return [
         "| name | kind | unit | what it is |",

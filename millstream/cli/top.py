@@ -33,7 +33,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A token is for the server that it was given for."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Nowhere else."""
+        """Refuse to be sent elsewhere."""
 
 
 class Rest:

@@ -21,7 +21,7 @@ __all__ = [
     "OPERATOR",
     "SERIES",
     "TASK",
-    "Metric",
+    "MetricInfo",
     "Series",
     "Value",
     "job_values",
@@ -39,7 +39,7 @@ BACK_PRESSURED = 0.1
 
 
 @dataclass(frozen=True)
-class Metric(Generic[At]):
+class MetricInfo(Generic[At]):
     """One metric: `read` gives its value, or None where there is none."""
 
     name: str
@@ -84,7 +84,7 @@ def series_values(at: JobAt) -> Iterator[tuple[Series, tuple[str, ...], Value]]:
             yield series, labels, value
 
 
-def _values(metrics: Iterable[Metric[At]], at: At) -> dict[str, Value]:
+def _values(metrics: Iterable[MetricInfo[At]], at: At) -> dict[str, Value]:
     return {m.name: value for m in metrics if (value := m.read(at)) is not None}
 
 
@@ -164,7 +164,7 @@ def _alignment(at: TaskAt) -> int | None:
 
 
 def _output_watermark(at: TaskAt) -> int | None:
-    """That of a chain which makes none itself is the one that came in."""
+    """What a chain that makes no watermarks itself hands on is what came in."""
     makes = any(isinstance(node.operator, AssignOp) for node in at.vertex.nodes)
     return None if makes else at.metrics.watermark
 
@@ -179,99 +179,99 @@ def _rate(name: str) -> Callable[[TaskAt], float]:
 
 # ------------------------------------------------------------------ the metrics
 
-JOB: tuple[Metric[JobAt], ...] = (
-    Metric(
+JOB: tuple[MetricInfo[JobAt], ...] = (
+    MetricInfo(
         "uptime",
         "gauge",
         "ms",
         "How long the job has been running since it started, or started again; -1 once it has ended.",
         _uptime,
     ),
-    Metric(
+    MetricInfo(
         "downtime",
         "gauge",
         "ms",
         "How long a job that has failed and starts again has been down; 0 while it runs, -1 once it has ended.",
         _downtime,
     ),
-    Metric(
+    MetricInfo(
         "numRestarts",
         "counter",
         "restarts",
         "How often the job has failed and was started again.",
         lambda at: at.metrics.restarts,
     ),
-    Metric(
+    MetricInfo(
         "currentEpoch",
         "gauge",
         "",
         "The number of the last epoch that has run.",
         lambda at: at.metrics.epoch if at.metrics.epoch >= 0 else None,
     ),
-    Metric(
+    MetricInfo(
         "numRecordsIn",
         "counter",
         "records",
         "Records that the sources have read.",
         lambda at: at.metrics.records,
     ),
-    Metric(
+    MetricInfo(
         "inputRowsPerSecond",
         "meter",
         "records/s",
         "Records that the sources read a second, as Spark's streaming query progress calls it.",
         _read_per_second,
     ),
-    Metric(
+    MetricInfo(
         "processedRowsPerSecond",
         "meter",
         "records/s",
         "Records that are processed in a second of work: what the job can do, as against what there is to do.",
         _processed_per_second,
     ),
-    Metric(
+    MetricInfo(
         "pendingRecords",
         "gauge",
         "records",
         "Records that were there to be read and that the last epoch has left for the next.",
         lambda at: at.metrics.backlog,
     ),
-    Metric(
+    MetricInfo(
         "watermarkLag",
         "gauge",
         "ms",
         "How far the vertex that is furthest behind in event time is behind the clock.",
         lambda at: watermark_lag(min(list(at.metrics.watermarks.values()), default=None), at.now),
     ),
-    Metric(
+    MetricInfo(
         "stateSize",
         "gauge",
         "bytes",
         "The files of all state in the last checkpoint.",
         _state_size,
     ),
-    Metric(
+    MetricInfo(
         "numberOfCompletedCheckpoints",
         "counter",
         "checkpoints",
         "Checkpoints that were completed, without savepoints.",
         lambda at: at.metrics.checkpoint_log.completed,
     ),
-    Metric(
+    MetricInfo(
         "numberOfFailedCheckpoints",
         "counter",
         "checkpoints",
         "Checkpoints and savepoints that failed.",
         lambda at: at.metrics.checkpoint_log.failed,
     ),
-    Metric(
+    MetricInfo(
         "numberOfInProgressCheckpoints",
         "gauge",
         "checkpoints",
         "Checkpoints on their way: the one at the end of the epoch that runs, and savepoints.",
         lambda at: sum(c.status == "IN_PROGRESS" for c in at.checkpoints),
     ),
-    Metric(
+    MetricInfo(
         "totalNumberOfCheckpoints",
         "counter",
         "checkpoints",
@@ -283,42 +283,42 @@ JOB: tuple[Metric[JobAt], ...] = (
             + sum(c.status == "IN_PROGRESS" for c in at.checkpoints)
         ),
     ),
-    Metric(
+    MetricInfo(
         "lastCompletedCheckpointId",
         "gauge",
         "",
         "The number of the last checkpoint.",
         lambda at: None if at.last is None else at.last.id,
     ),
-    Metric(
+    MetricInfo(
         "lastCheckpointDuration",
         "gauge",
         "ms",
         "What the last checkpoint cost: until the slowest task had written its state, and the driver all the rest.",
         lambda at: None if at.last is None else _ms(at.last.seconds),
     ),
-    Metric(
+    MetricInfo(
         "lastCheckpointSize",
         "gauge",
         "bytes",
         "What was written for the last checkpoint.",
         lambda at: None if at.last is None else at.last.size,
     ),
-    Metric(
+    MetricInfo(
         "lastCheckpointFullSize",
         "gauge",
         "bytes",
         "All that the last checkpoint consists of, with what earlier ones have written.",
         lambda at: None if at.last is None else at.last.full_size,
     ),
-    Metric(
+    MetricInfo(
         "lastCheckpointExternalPath",
         "gauge",
         "",
         "Where the last checkpoint is. A text, which Prometheus cannot show.",
         lambda at: None if at.last is None else at.last.path,
     ),
-    Metric(
+    MetricInfo(
         "lastCheckpointRestoreTimestamp",
         "gauge",
         "ms since 1970",
@@ -327,134 +327,134 @@ JOB: tuple[Metric[JobAt], ...] = (
     ),
 )
 
-TASK: tuple[Metric[TaskAt], ...] = (
-    Metric(
+TASK: tuple[MetricInfo[TaskAt], ...] = (
+    MetricInfo(
         "numRecordsIn",
         "counter",
         "records",
         "Records that the subtask has taken in.",
         lambda at: at.metrics.records_in,
     ),
-    Metric(
+    MetricInfo(
         "numRecordsOut",
         "counter",
         "records",
         "Records that the subtask has sent to other tasks or to the driver; a sink's own are not among them.",
         lambda at: at.metrics.records_out,
     ),
-    Metric(
+    MetricInfo(
         "numRecordsInPerSecond",
         "meter",
         "records/s",
         "Records that the subtask takes in a second.",
         _rate("records_in"),
     ),
-    Metric(
+    MetricInfo(
         "numRecordsOutPerSecond",
         "meter",
         "records/s",
         "Records that the subtask sends a second.",
         _rate("records_out"),
     ),
-    Metric(
+    MetricInfo(
         "numBytesIn",
         "counter",
         "bytes",
         "Bytes of the buffers that the subtask has taken in; of sources 0.",
         lambda at: at.metrics.bytes_in,
     ),
-    Metric(
+    MetricInfo(
         "numBytesOut",
         "counter",
         "bytes",
         "Bytes of the buffers that the subtask has sent.",
         lambda at: at.metrics.bytes_out,
     ),
-    Metric(
+    MetricInfo(
         "numBytesInPerSecond",
         "meter",
         "bytes/s",
         "Bytes of the buffers that the subtask takes in a second.",
         _rate("bytes_in"),
     ),
-    Metric(
+    MetricInfo(
         "numBytesOutPerSecond",
         "meter",
         "bytes/s",
         "Bytes of the buffers that the subtask sends a second.",
         _rate("bytes_out"),
     ),
-    Metric(
+    MetricInfo(
         "numBuffersIn",
         "counter",
         "buffers",
         "Buffers that the subtask has taken in; of sources 0.",
         lambda at: at.metrics.buffers_in,
     ),
-    Metric(
+    MetricInfo(
         "numBuffersOut",
         "counter",
         "buffers",
         "Buffers that the subtask has sent.",
         lambda at: at.metrics.buffers_out,
     ),
-    Metric(
+    MetricInfo(
         "currentInputWatermark",
         "gauge",
         "ms since 1970",
         "The watermark that the subtask's inputs have come to.",
         lambda at: at.metrics.watermark,
     ),
-    Metric(
+    MetricInfo(
         "currentOutputWatermark",
         "gauge",
         "ms since 1970",
         "The watermark that the subtask hands on; of chains that make their own watermarks it is not known.",
         _output_watermark,
     ),
-    Metric(
+    MetricInfo(
         "watermarkLag",
         "gauge",
         "ms",
         "How far the input watermark is behind the clock.",
         lambda at: watermark_lag(at.metrics.watermark, at.job.now),
     ),
-    Metric(
+    MetricInfo(
         "busyTimeMsPerSecond",
         "gauge",
         "ms/s",
         "How long of a second the subtask works.",
         _share("busy"),
     ),
-    Metric(
+    MetricInfo(
         "idleTimeMsPerSecond",
         "gauge",
         "ms/s",
         "How long of a second the subtask has nothing to do.",
         _share("idle"),
     ),
-    Metric(
+    MetricInfo(
         "backPressuredTimeMsPerSecond",
         "gauge",
         "ms/s",
         "How long of a second the subtask could go on, there being more to read, and waits for those further down.",
         _share("back_pressured"),
     ),
-    Metric(
+    MetricInfo(
         "isBackPressured",
         "gauge",
         "0 or 1",
         "1 if the subtask is back pressured for a tenth of the time or more.",
         lambda at: int(at.metrics.per_second["back_pressured"] >= BACK_PRESSURED),
     ),
-    Metric(
+    MetricInfo(
         "checkpointAlignmentTime",
         "gauge",
         "ns",
         "How long the subtask waited for the slowest of its level in the last checkpoint.",
         _alignment,
     ),
-    Metric(
+    MetricInfo(
         "stateSize",
         "gauge",
         "bytes",
@@ -463,29 +463,29 @@ TASK: tuple[Metric[TaskAt], ...] = (
     ),
 )
 
-OPERATOR: tuple[Metric[OperatorAt], ...] = (
-    Metric(
+OPERATOR: tuple[MetricInfo[OperatorAt], ...] = (
+    MetricInfo(
         "numRecordsIn",
         "counter",
         "records",
         "Records that the operator has taken in.",
         lambda at: at.metrics.records_in,
     ),
-    Metric(
+    MetricInfo(
         "numRecordsOut",
         "counter",
         "records",
         "Records that the operator has given.",
         lambda at: at.metrics.records_out,
     ),
-    Metric(
+    MetricInfo(
         "numLateRecordsDropped",
         "counter",
         "records",
         "Records that the operator has dropped because they came too late.",
         lambda at: at.metrics.late,
     ),
-    Metric(
+    MetricInfo(
         "numBadRecords",
         "counter",
         "records",

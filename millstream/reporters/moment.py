@@ -86,7 +86,7 @@ def id_of(uid: str) -> str:
     """The id of an operator, and of the vertex whose first one it is, as REST and reporters have it: 32 hex digits.
 
     >>> id_of("words")
-    '56b74b11d26d5bfffe52ef2f88d18f01'
+    '89759e1284e2479b991d2669de104942'
     """
     return hashlib.md5(uid.encode("utf-8", "backslashreplace"), usedforsecurity=False).hexdigest()
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from millstream.redaction import shown
-from millstream.reporters.catalogue import JOB, OPERATOR, TASK, Metric, series_values
+from millstream.reporters.catalogue import JOB, OPERATOR, TASK, MetricInfo, series_values
 from millstream.reporters.moment import JobAt, OperatorAt, TaskAt, UserKey, id_of
 from millstream.runtime.driver.metrics import UserMetricTotal
 
@@ -82,7 +82,7 @@ def _of_task(task: TaskAt, same: dict[str, str], named: Callable[[str], str]) ->
 
 
 def _samples(
-    prefix: str, metrics: Iterable[Metric[At]], at: At, labels: dict[str, str]
+    prefix: str, metrics: Iterable[MetricInfo[At]], at: At, labels: dict[str, str]
 ) -> Iterator[Sample]:
     for metric in metrics:
         value = metric.read(at)

@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -130,7 +131,7 @@ def test_the_catalogue_reads_what_the_driver_has(jobs):
     assert job["currentEpoch"] == run.metrics.epoch
     assert job["pendingRecords"] == job["numRestarts"] == job["downtime"] == 0
     assert job["watermarkLag"] > 0
-    tasks = [(task, task_values(task)) for task in at.tasks()]
+    tasks: list[tuple[Any, dict[str, Any]]] = [(task, task_values(task)) for task in at.tasks()]
     reading = [values for task, values in tasks if task.vertex.is_source]
     mapping = [values for task, values in tasks if not task.vertex.is_source]
     assert sum(values["numRecordsOut"] for values in reading) == COUNT

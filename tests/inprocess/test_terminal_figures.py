@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import signal
@@ -21,6 +22,7 @@ from millstream.common.job_status import JobStatus
 from millstream.datastream import progress
 from millstream.datastream.progress import describe
 from millstream.errors import InvalidArgument, JobError
+from millstream.reporters import moment, table
 from millstream.reporters.table import as_text, bottleneck, document_of, headline, rows
 from tests.inprocess.test_reporters import COUNT, started
 
@@ -30,6 +32,13 @@ def run():
     run = started(name="numbers")
     yield run
     run.cancel()
+
+
+@pytest.mark.parametrize("module", [progress, moment, table])
+def test_the_examples_in_docstrings(module):
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
 
 
 # -- the progress line ---------------------------------------------------------------------------------------------
@@ -119,7 +128,9 @@ def test_how_the_table_looks():
             "Map           2  12,345  12,000   100     98   93%        0%    2.5 s     3    1  7.0 MB",
         ]
     )
-    assert bottleneck(a_document())["name"] == "Map"
+    slow = bottleneck(a_document())
+    assert slow is not None
+    assert slow["name"] == "Map"
 
 
 def test_names_are_anybodys():

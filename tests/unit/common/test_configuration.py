@@ -292,7 +292,8 @@ def test_check_known():
         }
     )
     assert options.check_known(config) == [
-        "the configuration key 'metrics.scope.task' has no effect: metrics are not reported yet",
+        "the configuration key 'metrics.scope.task' has no effect: "
+        "no reporter that is there forms names from it, as Flink's own for Prometheus does not",
         "unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?",
         "unknown configuration key 'zzz'",
     ]
