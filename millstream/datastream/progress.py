@@ -39,7 +39,7 @@ def _describe(run: JobRun) -> str:
     )
     # Where a job stands that is over is no news.
     news = [] if run.done else [_lag(metrics), _watermark(metrics), _bottleneck(metrics)]
-    address: str | None = getattr(run, "web_address", None)
+    address: str | None = run.web_address
     return ", ".join(filter(None, [text, *news, address]))
 
 

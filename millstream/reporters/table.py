@@ -10,13 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from millstream.datastream.progress import lasting
 from millstream.redaction import shown
 from millstream.reporters.catalogue import BACK_PRESSURED
-from millstream.reporters.moment import watermark_lag
 from millstream.runtime.driver.run import JobRun
 
 __all__ = ["COLUMNS", "as_text", "bottleneck", "document_of", "headline", "rows"]
@@ -144,59 +142,7 @@ def size(count: float) -> str:
 
 
 def document_of(run: JobRun) -> Document:
-    """The document of a job of this process, as REST would give it; of what the table shows, if there is no REST."""
-    if find_spec("millstream.rest") is not None:
-        job = import_module("millstream.rest.jobs").ShownJob(run, {})
-        document: Document = import_module("millstream.rest.document").document(job, time.time())
-        return document
-    return _own_document(run)
-
-
-def _own_document(run: JobRun) -> Document:
-    metrics, now = run.metrics, time.time()
-    vertices = [] if metrics is None else list(metrics.vertices.items())
-    return {
-        "name": run.job.settings.name,
-        "state": run.status.name,
-        "epoch": -1 if metrics is None else metrics.epoch,
-        "records": 0 if metrics is None else metrics.records,
-        "records_per_second": 0 if metrics is None else metrics.records_per_second,
-        "restarts": 0 if metrics is None else metrics.restarts,
-        "backlog": 0 if metrics is None else metrics.backlog,
-        "vertices": [
-            {
-                "name": vertex.name,
-                "parallelism": vertex.parallelism,
-                **{
-                    name: sum(getattr(subtask, name) for subtask in vertex.subtasks)
-                    for name in ("records_in", "records_out", "state_bytes")
-                },
-                **{
-                    f"{name}_per_second": sum(s.per_second[name] for s in vertex.subtasks)
-                    for name in ("records_in", "records_out")
-                },
-                **{
-                    name: max(subtask.per_second[name] for subtask in vertex.subtasks)
-                    for name in ("busy", "back_pressured")
-                },
-                "watermark_lag": watermark_lag(
-                    None if metrics is None else metrics.watermarks.get(number), now
-                ),
-                **{
-                    name: sum(getattr(p, name) for of in vertex.operators.values() for p in of)
-                    for name in ("late", "bad")
-                },
-                "operators": [
-                    {
-                        "name": run.job.graph.nodes[node.id].name,
-                        **{
-                            name: sum(getattr(part, name) for part in vertex.operators[node.uid])
-                            for name in ("records_in", "records_out", "late", "bad")
-                        },
-                    }
-                    for node in next(v for v in run.job.plan.vertices if v.id == number).nodes
-                ],
-            }
-            for number, vertex in vertices
-        ],
-    }
+    """The document of a job of this process, as REST would give it."""
+    job = import_module("millstream.rest.jobs").ShownJob(run, {})
+    document: Document = import_module("millstream.rest.document").document(job, time.time())
+    return document

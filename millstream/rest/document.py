@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from millstream import __version__
 from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.redaction import shown
+from millstream.reporters.moment import user_totals
 from millstream.rest.flink_jobs import milliseconds, subtasks, times
 from millstream.rest.jobs import FailureText, Jobs, ShownJob
 from millstream.rest.shape import EdgeShape, OperatorShape, VertexShape
@@ -129,33 +130,18 @@ def _operator(
 
 def _user(parts: Iterable[OperatorMetrics]) -> list[dict[str, Any]]:
     """The metrics of an operator's functions, over all its subtasks."""
-    found: dict[tuple[Any, str], dict[str, Any]] = {}
-    for part in parts:
-        for (groups, name), total in part.user.copy().items():
-            path = [shown(group[0]) for group in groups if len(group) == 1]
-            labels = {shown(group[0]): shown(group[1]) for group in groups if len(group) > 1}
-            entry = found.setdefault(
-                (groups, name),
-                {
-                    "name": ".".join([*path, shown(name)]),
-                    "labels": labels,
-                    "kind": total.kind,
-                    "count": 0,
-                    "value": 0.0,
-                    "least": None,
-                    "largest": None,
-                },
-            )
-            entry["count"] += total.count
-            entry["value"] += total.value
-            entry["least"] = _of(min, entry["least"], total.least)
-            entry["largest"] = _of(max, entry["largest"], total.largest)
-    return list(found.values())
-
-
-def _of(choose: Callable[..., float], a: float | None, b: float | None) -> float | None:
-    known = [value for value in (a, b) if value is not None]
-    return choose(known) if known else None
+    return [
+        {
+            "name": ".".join(shown(word) for word in (*(group[0] for group in groups), name)),
+            "labels": {shown(group[0]): shown(group[1]) for group in groups if len(group) > 1},
+            "kind": total.kind,
+            "count": total.count,
+            "value": total.value,
+            "least": total.least,
+            "largest": total.largest,
+        }
+        for (groups, name), total in user_totals(parts).items()
+    ]
 
 
 def _subtask(index: int, part: SubtaskMetrics) -> dict[str, Any]:
@@ -297,18 +283,12 @@ def _failure(failure: FailureText) -> dict[str, Any]:
 
 
 def _history(job: ShownJob) -> dict[str, Any]:
-    history: Any = getattr(job.metrics, "history", None)
-    if history is None:
+    if job.metrics is None:
         return {"times": [], "series": {}}
+    times, lines = job.metrics.history.read()
     ids = {str(vertex.number): vertex.id for vertex in job.shape.vertices}
     series = {}
-    for name, values in list(history.series.items()):
+    for name, values in lines.items():
         about, dot, number = name.partition(".")
-        series[f"{about}{dot}{ids.get(number, number)}"] = list(values)
-    moments = list(history.times)
-    # A point may just be under way.
-    length = min([len(moments), *(len(values) for values in series.values())])
-    return {
-        "times": [milliseconds(at) for at in moments[:length]],
-        "series": {name: values[:length] for name, values in series.items()},
-    }
+        series[f"{about}{dot}{ids.get(number, number)}"] = values
+    return {"times": [milliseconds(at) for at in times], "series": series}

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from millstream.common.job_status import JobStatus
 from millstream.errors import MillstreamError, told
 from millstream.redaction import get_logger, is_secret_name, shown
-from millstream.rest.shape import JobShape, shape_of
+from millstream.rest.shape import JobShape, VertexShape, shape_of
+from millstream.rest.values import LastValues, job_values, task_values, values_at
 from millstream.runtime.driver.job import Job, JobSettings
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.run import Failure, JobRun
@@ -65,6 +66,7 @@ class ShownJob:
         self._metrics: JobMetrics | None = None
         self._status = run.status
         self._engine: dict[str, str] | None = None
+        self._values: LastValues = {}
 
     @property
     def name(self) -> str:
@@ -146,12 +148,25 @@ class ShownJob:
                 self._engine = {}
         return self._engine or {}
 
+    def values(self, now: float) -> dict[str, float]:
+        """The figures of the job as a whole, by the names of the catalogue."""
+        run = self.run
+        return self._values.get(None, {}) if run is None else job_values(run, now)
+
+    def values_of(self, vertex: VertexShape, subtask: int) -> dict[str, float]:
+        """The figures of one subtask of a vertex, by the names of the catalogue."""
+        run = self.run
+        if run is None:
+            return self._values.get((vertex.number, subtask), {})
+        return task_values(run, vertex.number, subtask)
+
     def archive(self) -> None:
         """The job has ended: keep what is shown, and let go of the program and its data."""
         run = self.run
         if run is None:
             return
         self._engine = self.engine
+        self._values = values_at(run)
         self._since = run.since.copy()
         self._failures = self.failures
         self._metrics = run.metrics

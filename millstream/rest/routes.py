@@ -264,7 +264,7 @@ def _jobs_overview(call: Call) -> Any:
 
 
 def _jobs_values(call: Call) -> Any:
-    rows = [values.job_values(job, call.now) for job in call.services.jobs.all()]
+    rows = [job.values(call.now) for job in call.services.jobs.all()]
     return _aggregated(rows, call)
 
 
@@ -296,7 +296,7 @@ def _exceptions(call: Call) -> Any:
 
 
 def _job_values(call: Call) -> Any:
-    return _named(values.job_values(call.job, call.now), call)
+    return _named(call.job.values(call.now), call)
 
 
 def _job_accumulators(call: Call) -> Any:
@@ -360,22 +360,23 @@ def _subtask(call: Call) -> Any:
 
 
 def _vertex_values(call: Call) -> Any:
-    return _named(values.vertex_values(call.job, call.vertex), call)
+    figures = {
+        f"{subtask}.{name}": value
+        for subtask in range(call.vertex.parallelism)
+        for name, value in call.job.values_of(call.vertex, subtask).items()
+    }
+    return _named(figures, call)
 
 
 def _subtask_values(call: Call) -> Any:
-    return _named(values.metric_values(call.job, call.vertex, call.subtask), call)
+    return _named(call.job.values_of(call.vertex, call.subtask), call)
 
 
 def _subtasks_values(call: Call) -> Any:
     vertex = call.vertex
     wanted = call.names("subtasks")
     numbers = range(vertex.parallelism) if wanted is None else [_number(n, 1 << 30) for n in wanted]
-    rows = [
-        values.metric_values(call.job, vertex, number)
-        for number in numbers
-        if number < vertex.parallelism
-    ]
+    rows = [call.job.values_of(vertex, number) for number in numbers if number < vertex.parallelism]
     return _aggregated(rows, call)
 
 

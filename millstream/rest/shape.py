@@ -5,12 +5,12 @@ without keeping its functions and data alive."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from millstream.graph.job_graph import JobVertex
 from millstream.graph.plan_json import guarantee_of
 from millstream.redaction import shown
+from millstream.reporters.moment import id_of
 from millstream.runtime.driver.job import Job
 
 __all__ = ["EdgeShape", "JobShape", "OperatorShape", "VertexShape", "shape_of", "vertex_id"]
@@ -18,7 +18,7 @@ __all__ = ["EdgeShape", "JobShape", "OperatorShape", "VertexShape", "shape_of", 
 
 def vertex_id(vertex: JobVertex) -> str:
     """The id of a vertex in REST, 32 hex digits: it stays as long as the uid of its first operator does."""
-    return hashlib.md5(vertex.head.uid.encode(), usedforsecurity=False).hexdigest()
+    return id_of(vertex.head.uid)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def shape_of(job: Job) -> JobShape:
             vertex.head.max_parallelism,
             level.index,
             "source" if vertex.is_source else "operator" if plan.out_edges(vertex) else "sink",
-            hashlib.md5(vertex.head.slot_sharing_group.encode(), usedforsecurity=False).hexdigest(),
+            id_of(vertex.head.slot_sharing_group),
             tuple(
                 OperatorShape(
                     node.uid,

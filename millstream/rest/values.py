@@ -1,62 +1,58 @@
 """Figures of a job, a subtask and its operators under Flink's names: what `…/metrics?get=` gives.
 
-The one place where REST knows the names of metrics."""
+Their names and what they mean are the catalogue's (`millstream.reporters.catalogue`)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from millstream.common.constants import NO_TIME
 from millstream.redaction import shown
-from millstream.rest.jobs import ShownJob
-from millstream.rest.shape import VertexShape
+from millstream.reporters import catalogue
+from millstream.reporters.moment import JobAt, TaskAt, look
+from millstream.runtime.driver.run import JobRun
 
-__all__ = ["aggregated", "job_values", "metric_values", "vertex_values"]
+__all__ = ["LastValues", "aggregated", "job_values", "task_values", "values_at"]
+
+LastValues = dict[tuple[int, int] | None, dict[str, float]]
+"""By vertex and subtask, figures by their names; under None, those of the job."""
 
 _SPECIAL = re.compile(r"[^\w:-]")
-_RATES = {
-    "numRecordsInPerSecond": "records_in",
-    "numRecordsOutPerSecond": "records_out",
-    "numBytesInPerSecond": "bytes_in",
-    "numBytesOutPerSecond": "bytes_out",
-}
-_TIMES = {"busy": "busy", "idle": "idle", "backPressured": "back_pressured"}
 
 
-def metric_values(job: ShownJob, vertex: VertexShape, subtask: int) -> dict[str, float]:
-    """The figures of one subtask, and, after the name of each of its operators, those of that one."""
-    metrics = job.metrics
-    if metrics is None:
+def task_values(run: JobRun, number: int, subtask: int) -> dict[str, float]:
+    """The figures of one subtask of a vertex, and, after the name of each of its operators, those of that one."""
+    at = look(run)
+    return {} if at is None else _of_task(at, number, subtask)
+
+
+def job_values(run: JobRun, now: float) -> dict[str, float]:
+    """The figures of a job as a whole."""
+    at = look(run, now)
+    return {} if at is None else _numbers(catalogue.job_values(at))
+
+
+def values_at(run: JobRun) -> LastValues:
+    """All figures of a job, to be kept when it is over."""
+    at = look(run)
+    if at is None:
         return {}
-    figures = metrics.vertices[vertex.number]
-    own = figures.subtasks[subtask]
-    rates = own.per_second
-    values: dict[str, float] = {
-        "numRecordsIn": own.records_in,
-        "numRecordsOut": own.records_out,
-        "numBytesIn": own.bytes_in,
-        "numBytesOut": own.bytes_out,
-        "numBuffersIn": own.buffers_in,
-        "numBuffersOut": own.buffers_out,
-        "isBackPressured": float(rates["back_pressured"] > 0.5),
-        "currentInputWatermark": NO_TIME if own.watermark is None else own.watermark,
-        "stateSize": own.state_bytes,
-    }
-    values |= {name: rates[rate] for name, rate in _RATES.items()}
-    for name, attribute in _TIMES.items():
-        values[f"{name}TimeMsPerSecond"] = round(1000 * rates[attribute], 3)
-        whole = name[0].upper() + name[1:]
-        values[f"accumulate{whole}TimeMs"] = round(1000 * getattr(own, attribute))
-    for operator in vertex.operators:
-        part = figures.operators[operator.uid][subtask]
-        scope = _SPECIAL.sub("_", operator.name)
-        values[f"{scope}.numRecordsIn"] = part.records_in
-        values[f"{scope}.numRecordsOut"] = part.records_out
-        values[f"{scope}.numLateRecordsDropped"] = part.late
-        values[f"{scope}.numBadRecords"] = part.bad
-        for (groups, name), total in part.user.copy().items():
+    values: LastValues = {None: _numbers(catalogue.job_values(at))}
+    for task in at.tasks():
+        values[task.vertex.id, task.index] = _of_task(at, task.vertex.id, task.index)
+    return values
+
+
+def _of_task(at: JobAt, number: int, subtask: int) -> dict[str, float]:
+    vertex = next(vertex for vertex in at.run.job.plan.vertices if vertex.id == number)
+    task = TaskAt(at, vertex, subtask, at.metrics.vertices[number].subtasks[subtask])
+    values = _numbers(catalogue.task_values(task))
+    for operator in at.operators(task):
+        scope = _SPECIAL.sub("_", shown(operator.node.name))
+        for name, value in _numbers(catalogue.operator_values(operator)).items():
+            values[f"{scope}.{name}"] = value
+        for (groups, name), total in operator.metrics.user.copy().items():
             path = [word for group in groups for word in group]
             metric = ".".join(_SPECIAL.sub("_", shown(word)) for word in [*path, name])
             is_count = total.kind in ("counter", "meter")
@@ -64,44 +60,8 @@ def metric_values(job: ShownJob, vertex: VertexShape, subtask: int) -> dict[str,
     return values
 
 
-def vertex_values(job: ShownJob, vertex: VertexShape) -> dict[str, float]:
-    """The figures of all subtasks, each behind the number of its subtask."""
-    return {
-        f"{subtask}.{name}": value
-        for subtask in range(vertex.parallelism)
-        for name, value in metric_values(job, vertex, subtask).items()
-    }
-
-
-def job_values(job: ShownJob, now: float) -> dict[str, float]:
-    """The figures of a job as a whole."""
-    metrics = job.metrics
-    if metrics is None:
-        return {}
-    log = metrics.checkpoint_log
-    done = [record for record in list(log.records) if record.status == "COMPLETED"]
-    last = next((record for record in reversed(done) if not record.savepoint), None)
-    running = job.state == "RUNNING"
-    until = job.ended_at or now
-    return {
-        "uptime": round(1000 * (now - job.since["RUNNING"])) if running else 0,
-        "downtime": 0
-        if running or job.ended
-        else round(1000 * (until - job.since.get("RESTARTING", until))),
-        "numRestarts": metrics.restarts,
-        "fullRestarts": metrics.restarts,
-        "numberOfCompletedCheckpoints": log.completed,
-        "numberOfFailedCheckpoints": log.failed,
-        "numberOfInProgressCheckpoints": log.in_progress,
-        "totalNumberOfCheckpoints": log.completed + log.failed + log.in_progress,
-        "lastCheckpointDuration": -1 if last is None else round(1000 * last.seconds),
-        "lastCheckpointSize": -1 if last is None else last.size,
-        "lastCheckpointFullSize": -1 if last is None else last.full_size,
-        "lastCompletedCheckpointId": -1 if last is None else last.id,
-        "numRecordsIn": metrics.records,
-        "numRecordsInPerSecond": metrics.records_per_second,
-        "pendingRecords": metrics.backlog,
-    }
+def _numbers(values: Mapping[str, catalogue.Value]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if not isinstance(value, str)}
 
 
 def aggregated(

@@ -21,6 +21,7 @@ from millstream.rest.jobs import KEPT, Jobs
 from millstream.rest.logs import LOGS
 from millstream.rest.routes import ROUTES
 from millstream.rest.start import server_of_process, stop_server
+from millstream.runtime.driver.history import History
 from tests.rest import Client, application, run_of, served, start_job, watched
 from tests.waiting import until
 
@@ -177,11 +178,9 @@ def test_the_history_goes_by_the_ids_of_vertices(job):
     run, client = job
     number = run.job.plan.vertices[1].id
 
-    class History:
-        times = [1.5, 2.5]
-        series = {"backlog": [1.0, None], f"busy.{number}": [0.5, 0.25, 0.75]}
-
-    run.metrics.history = History()
+    run.metrics.history = history = History()
+    history.add(1.5, {"backlog": 1.0, f"busy.{number}": 0.5})
+    history.add(2.5, {f"busy.{number}": 0.25})
     document = client.get(f"/millstream/jobs/{run.job.id}").json
     assert document["history"]["times"] == [1500, 2500]
     assert document["history"]["series"] == {

@@ -32,7 +32,7 @@ class At(TimestampAssigner):
         return number * 10 - (10_000 if number % 100 == 99 and number > 2_000 else 0)
 
 
-class Sizes(ProcessWindowFunction):  # type: ignore[type-arg]
+class Sizes(ProcessWindowFunction):
     def process(self, key: Any, context: Any, elements: Any) -> Any:
         yield key, len(list(elements))
 

@@ -83,6 +83,8 @@ class EpochDriver:
         # What the epoch that ran last has for the driver.
         self._rows: deque[EpochRow] = deque()
         self._ran: int | None = None
+        # Its number, and what its tasks have said.
+        self._reports: tuple[int, Sequence[TaskReport]] = (-1, ())
         self._nodes = {node.uid: node for node in job.graph.nodes.values()}
         self._apart = fed_back_to(job.graph)
         self._restoring = False
@@ -218,6 +220,7 @@ class EpochDriver:
                     ) from error
                 reached("after manifest")
                 path = self.folder.storage.root + "/" + manifest_name(manifest.epoch)
+                self.metrics.update(*self._reports)
                 self.metrics.checkpoint(manifest, size, shown_root(path))
                 return events.Published()
             case commands.Commit():
@@ -285,8 +288,9 @@ class EpochDriver:
         times = self.planner.take_reports(reports)
         self._warn_of_late(reports)
         log.ran(reports)
-        self.metrics.update(epoch, reports)
-        for uid, (bad, seen) in self.metrics.bad_records.items():
+        # Counted once the epoch is complete: if it is run again, so are its records.
+        self._reports = epoch, reports
+        for uid, (bad, seen) in self.metrics.bad_with(reports).items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
         if self.replayable is not None:

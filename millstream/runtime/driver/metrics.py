@@ -1,7 +1,7 @@
 """Figures of a running job, kept by the driver from the tasks' reports: what REST, reporters and the terminal show.
 
 Everything is a total since the job was started by this driver, unless it says otherwise; an epoch is counted once it
-has run, so nothing is counted twice when a task or an epoch is repeated. Rates and shares of time are those of the
+is complete, so nothing is counted twice when a task or an epoch is repeated. Rates and shares of time are those of the
 last seconds (`RATE_SECONDS`). Whoever reads in another thread sees each number whole, and numbers of one epoch or the
 next.
 """
@@ -215,6 +215,7 @@ class JobMetrics:
     def update(self, epoch: int, reports: Sequence[TaskReport]) -> None:
         """Take in the reports of an epoch."""
         now = self._clock()
+        self.bad_records = self.bad_with(reports)
         read = sum(self._count(report) for report in reports)
         self._share_out(reports, now)
         # A vertex is as far as its last subtask.
@@ -266,6 +267,15 @@ class JobMetrics:
             figures[f"out.{id_}"] = sum(rate["records_out"] for rate in rates)
         return figures
 
+    def bad_with(self, reports: Sequence[TaskReport]) -> dict[str, tuple[int, int]]:
+        """By uid, bad records and all of them, with those of an epoch that is not counted yet."""
+        together = dict(self.bad_records)
+        for report in reports:
+            for uid, (bad, seen) in report.bad_records.items():
+                before = together.get(uid, (0, 0))
+                together[uid] = before[0] + bad, before[1] + seen
+        return together
+
     def _count(self, report: TaskReport) -> int:
         """Add up what a task has done; the records that it has read from outside."""
         i, read = report.subtask, 0
@@ -290,10 +300,8 @@ class JobMetrics:
         for uid, late in report.late_records.items():
             self._operator(uid, i).late += late
             self.late_records[uid] = self.late_records.get(uid, 0) + late
-        for uid, (bad, seen) in report.bad_records.items():
+        for uid, (bad, _) in report.bad_records.items():
             self._operator(uid, i).bad += bad
-            before = self.bad_records.get(uid, (0, 0))
-            self.bad_records[uid] = before[0] + bad, before[1] + seen
         for uid, told in report.metrics.items():
             self._operator(uid, i).add(told)
         for uid, latency in report.latency.items():
