@@ -10,6 +10,7 @@ import socket
 import urllib.request
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -177,11 +178,8 @@ def test_the_history_goes_by_the_ids_of_vertices(job):
     run, client = job
     number = run.job.plan.vertices[1].id
 
-    class History:
-        times = [1.5, 2.5]
-        series = {"backlog": [1.0, None], f"busy.{number}": [0.5, 0.25, 0.75]}
-
-    run.metrics.history = History()
+    series = {"backlog": [1.0, None], f"busy.{number}": [0.5, 0.25, 0.75]}
+    run.metrics.history = SimpleNamespace(times=[1.5, 2.5], series=series)
     document = client.get(f"/millstream/jobs/{run.job.id}").json
     assert document["history"]["times"] == [1500, 2500]
     assert document["history"]["series"] == {

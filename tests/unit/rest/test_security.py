@@ -248,7 +248,7 @@ def test_what_changes_something_is_known():
 @pytest.mark.parametrize("foreign", FOREIGN, ids=str)
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_no_change_from_another_page(change, foreign):
-    answer = Client(application()).request(*change, {**OWN, **foreign}, b"{}")
+    answer = Client(application()).request(change[0], change[1], headers={**OWN, **foreign}, body=b"{}")
     assert answer.status == 403
 
 
@@ -257,7 +257,7 @@ def test_no_change_from_another_page(change, foreign):
     "kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
 def test_no_change_that_a_form_could_send(change, kind):
-    answer = Client(application()).request(*change, {"content-type": kind}, b"{}")
+    answer = Client(application()).request(change[0], change[1], headers={"content-type": kind}, body=b"{}")
     assert answer.status == 403
     assert "X-Millstream" in answer.body.decode()
 
@@ -275,7 +275,7 @@ def test_no_change_that_a_form_could_send(change, kind):
 )
 def test_a_change_of_our_own_comes_to_the_job(change, headers):
     """There is none of that id, and that is all that stops it."""
-    answer = Client(application()).request(*change, headers, b"{}")
+    answer = Client(application()).request(change[0], change[1], headers=headers, body=b"{}")
     assert (answer.status, answer.json["errors"]) == (
         404,
         ["there is no job of this id, or no more"],
