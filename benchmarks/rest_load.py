@@ -35,7 +35,7 @@ PATHS = (
     "/taskmanagers",
     "/overview",
 )
-HOSTILE = (
+HOSTILE: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("GET", "/jobmanager/logs/..%252f..%252f..%252fetc%252fpasswd", {}),
     ("GET", "/assets/%2e%2e/%2e%2e/etc/passwd", {}),
     ("GET", "/jobs/{job}/yarn-cancel", {}),
@@ -97,6 +97,8 @@ class Clients:
             try:
                 while self.left > 0 and await self._ask(draw, reader, writer):
                     pass
+                # Who finds no room comes again a little later.
+                await asyncio.sleep(draw.random())
             except (OSError, asyncio.IncompleteReadError, ValueError, IndexError):
                 self.statuses["connection lost"] += 1
             finally:

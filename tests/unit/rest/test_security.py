@@ -248,7 +248,9 @@ def test_what_changes_something_is_known():
 @pytest.mark.parametrize("foreign", FOREIGN, ids=str)
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_no_change_from_another_page(change, foreign):
-    answer = Client(application()).request(change[0], change[1], headers={**OWN, **foreign}, body=b"{}")
+    answer = Client(application()).request(
+        change[0], change[1], headers={**OWN, **foreign}, body=b"{}"
+    )
     assert answer.status == 403
 
 
@@ -257,7 +259,9 @@ def test_no_change_from_another_page(change, foreign):
     "kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
 def test_no_change_that_a_form_could_send(change, kind):
-    answer = Client(application()).request(change[0], change[1], headers={"content-type": kind}, body=b"{}")
+    answer = Client(application()).request(
+        change[0], change[1], headers={"content-type": kind}, body=b"{}"
+    )
     assert answer.status == 403
     assert "X-Millstream" in answer.body.decode()
 
