@@ -8,19 +8,21 @@ import hashlib
 import inspect
 import logging
 import secrets
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from millstream.common.configuration import Configuration
 from millstream.errors import ConfigurationError
-from millstream.rest import security
-from millstream.rest.app import BODY_BYTES, RestApp
+from millstream.rest import security, server
+from millstream.rest.app import BODY_BYTES, REQUEST_SECONDS, RestApp
+from millstream.rest.jobs import KEPT
 from millstream.rest.pages import FlinkPage, Served
-from millstream.rest.routes import DEEPEST, ROUTES, depth
+from millstream.rest.routes import DEEPEST, MOST_NAMES, ROUTES, depth
 from millstream.rest.server import make_app
-from millstream.rest.settings import RestSettings, is_loopback, rest_settings
-from millstream.rest.start import listen
+from millstream.rest.settings import TOKEN_CHARACTERS, RestSettings, is_loopback, rest_settings
+from millstream.rest.start import PORTS, listen
 from tests.rest import PORT, Client, application
 
 TOKEN = secrets.token_urlsafe(32)
@@ -482,6 +484,22 @@ def test_a_body_that_does_not_come_is_not_waited_for():
         return sent[0]["status"]
 
     assert asyncio.run(ask()) == 408
+
+
+def test_the_document_names_the_limits_as_they_are():
+    text = " ".join((Path(__file__).parents[3] / "docs" / "rest.md").read_text().split())
+    for said in (
+        f"{server.HEADER_BYTES >> 10} KiB of headers within {server.HEADER_SECONDS:.0f} s",
+        f"{BODY_BYTES >> 20} MiB of body",
+        f"JSON {DEEPEST} deep",
+        f"{REQUEST_SECONDS:.0f} s until the answer is sent",
+        f"{MOST_NAMES:,} names or entries",
+        f"{server.CONNECTIONS} connections at once",
+        f"{TOKEN_CHARACTERS} characters or more",
+        f"the last {KEPT} that have ended",
+        f"of which {PORTS} are tried",
+    ):
+        assert said in text, said
 
 
 def test_what_fails_says_nothing_of_how(monkeypatch, caplog):
