@@ -435,8 +435,7 @@ REST_BIND_ADDRESS = _known(
 )
 REST_TOKEN_FILE = _known(
     _key("rest.authentication.token-file").string_type().no_default_value(),
-    "A file, readable by its owner alone, with the token (32 random bytes or more, as text) that every request "
-    "must carry.",
+    "A file, readable by its owner alone, with the token that every request must carry: 43 random characters or more.",
 )
 WEB_REFRESH_INTERVAL = _known(
     _key("web.refresh-interval").duration_type().at_least(1, "ms").default_value("3 s"),

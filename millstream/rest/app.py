@@ -60,7 +60,7 @@ class RestApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         if scope["type"] != "http":
             return
         on_page = self._flink_page is not None and scope["path"].startswith(f"{_FLINK}/")

@@ -103,15 +103,16 @@ def find_checkpoint(job: ShownJob, number: int) -> CheckpointRecord | None:
 
 def checkpoint_details(job: ShownJob, record: CheckpointRecord) -> dict[str, Any]:
     """`/jobs/:jobid/checkpoints/details/:checkpointid`, and a line of the history."""
+    by_vertex = _by_vertex(record)
     tasks = {
-        vertex.id: _task(job, record, vertex)
+        vertex.id: _task(record, vertex, by_vertex.get(vertex.number, []))
         for vertex in job.shape.vertices
         if not record.savepoint
     }
     status = record.status
     details: dict[str, Any] = {
         "className": status.lower(),
-        **_common(job, record),
+        **_common(record),
         "is_savepoint": record.savepoint,
         "savepointFormat": "NATIVE" if record.savepoint else None,
         "trigger_timestamp": milliseconds(record.started_at),
@@ -130,7 +131,7 @@ def checkpoint_details(job: ShownJob, record: CheckpointRecord) -> dict[str, Any
     return details
 
 
-def _common(job: ShownJob, record: CheckpointRecord) -> dict[str, Any]:
+def _common(record: CheckpointRecord) -> dict[str, Any]:
     acknowledged = max((task.at + task.seconds for task in record.tasks), default=None)
     acknowledged = acknowledged or record.ended_at
     return {
@@ -146,12 +147,18 @@ def _common(job: ShownJob, record: CheckpointRecord) -> dict[str, Any]:
     }
 
 
-def _tasks_of(record: CheckpointRecord, vertex: VertexShape) -> list[TaskRecord]:
-    return [task for task in record.tasks if vertex.number in task.vertices]
+def _by_vertex(record: CheckpointRecord) -> dict[int, list[TaskRecord]]:
+    """The tasks of a checkpoint by the number of each vertex that they ran."""
+    found: dict[int, list[TaskRecord]] = {}
+    for task in record.tasks:
+        for number in task.vertices:
+            found.setdefault(number, []).append(task)
+    return found
 
 
-def _task(job: ShownJob, record: CheckpointRecord, vertex: VertexShape) -> dict[str, Any]:
-    own = _tasks_of(record, vertex)
+def _task(
+    record: CheckpointRecord, vertex: VertexShape, own: Sequence[TaskRecord]
+) -> dict[str, Any]:
     size = sum(task.size for task in own)
     return {
         "id": record.id,
@@ -168,11 +175,10 @@ def _task(job: ShownJob, record: CheckpointRecord, vertex: VertexShape) -> dict[
     }
 
 
-def checkpoint_subtasks(
-    job: ShownJob, record: CheckpointRecord, vertex: VertexShape
-) -> dict[str, Any]:
+def checkpoint_subtasks(record: CheckpointRecord, vertex: VertexShape) -> dict[str, Any]:
     """`/jobs/:jobid/checkpoints/details/:checkpointid/subtasks/:vertexid`."""
-    own = {task.subtask: task for task in _tasks_of(record, vertex)}
+    tasks = _by_vertex(record).get(vertex.number, [])
+    own = {task.subtask: task for task in tasks}
     parts = [_subtask(index, own.get(index)) for index in range(vertex.parallelism)]
     done = [part for part in parts if part["status"] == "completed"]
 
@@ -183,7 +189,7 @@ def checkpoint_subtasks(
         return summary(values)
 
     return {
-        **_task(job, record, vertex),
+        **_task(record, vertex, tasks),
         "summary": {
             "checkpointed_size": of("checkpointed_size"),
             "state_size": of("state_size"),

@@ -63,6 +63,7 @@ class ShownJob:
         self.batch = run.job.batch
         self._since: dict[JobStatus, float] = {}
         self._failures: list[FailureText] = []
+        self._texts: list[tuple[Failure, FailureText]] = []
         self._metrics: JobMetrics | None = None
         self._status = run.status
         self._engine: dict[str, str] | None = None
@@ -134,7 +135,11 @@ class ShownJob:
         run = self.run
         if run is None:
             return self._failures
-        return [_as_text(failure) for failure in reversed(list(run.failures))]
+        # A job that restarts without end has many, and each is asked for every second.
+        found = list(run.failures)
+        known = {id(failure): (failure, text) for failure, text in self._texts}
+        self._texts = [known.get(id(failure)) or (failure, _as_text(failure)) for failure in found]
+        return [text for _, text in reversed(self._texts)]
 
     @property
     def engine(self) -> dict[str, str]:
@@ -172,6 +177,7 @@ class ShownJob:
         self._metrics = run.metrics
         self._status = run.status
         self._job = None
+        self._texts = []
         self.run = None
 
 

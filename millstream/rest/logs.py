@@ -45,7 +45,7 @@ class LogLines(logging.Handler):
 
     def attach(self) -> None:
         """Listen from now on, once."""
-        logging.getLogger("millstream").addHandler(self)
+        get_logger("millstream").addHandler(self)
 
 
 LOGS = LogLines()

@@ -34,7 +34,7 @@ _LARGEST = 16 << 20
 
 @dataclass(frozen=True)
 class Served:
-    """One file."""
+    """A file, with what it is said to be."""
 
     body: bytes
     type: str

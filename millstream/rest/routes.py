@@ -330,7 +330,7 @@ def _checkpoint(call: Call) -> Any:
 
 
 def _checkpoint_subtasks(call: Call) -> Any:
-    return flink_checkpoints.checkpoint_subtasks(call.job, call.checkpoint, call.vertex)
+    return flink_checkpoints.checkpoint_subtasks(call.checkpoint, call.vertex)
 
 
 def _savepoint(call: Call) -> Any:

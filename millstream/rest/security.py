@@ -34,7 +34,7 @@ class Headers:
                 value.decode("latin-1")
             )
 
-    def one(self, name: str) -> str | None:
+    def value(self, name: str) -> str | None:
         """The value of a header that came once, None of one that did not come, '' of one that came twice."""
         values = self._values.get(name, [])
         return None if not values else values[0] if len(values) == 1 else ""
@@ -73,14 +73,14 @@ class RequestRules:
 
     def check(self, method: str, headers: Headers, *, public: bool = False) -> None:
         """Raise `Refused` if the request is not to be answered; what is public needs no token."""
-        if not self._known(headers.one("host")):
+        if not self._known(headers.value("host")):
             raise Refused(403, "this server does not go by the name in the Host header")
         if not public:
             self._check_token(headers)
         if method not in READING:
             self._check_origin(headers)
-            kind = (headers.one("content-type") or "").partition(";")[0].strip().lower()
-            if kind != "application/json" and headers.one(OWN_HEADER) is None:
+            kind = (headers.value("content-type") or "").partition(";")[0].strip().lower()
+            if kind != "application/json" and headers.value(OWN_HEADER) is None:
                 why = "a change needs the content type application/json or the header X-Millstream"
                 raise Refused(403, why)
 
@@ -89,22 +89,22 @@ class RequestRules:
         if not self._flink_page:
             raise Refused(404, "not here")
         self._check_origin(headers)
-        if headers.one("origin") is None and not self._own(headers.one("referer")):
+        if headers.value("origin") is None and not self._own(headers.value("referer")):
             raise Refused(403, "this comes from no page of this server")
 
     def _check_token(self, headers: Headers) -> None:
         if self._token is None:
             return
-        scheme, _, given = (headers.one("authorization") or "").partition(" ")
+        scheme, _, given = (headers.value("authorization") or "").partition(" ")
         same = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
         if scheme.lower() != "bearer" or not same:
             raise Refused(401, "a token is needed: Authorization: Bearer ...")
 
     def _check_origin(self, headers: Headers) -> None:
-        site = headers.one("sec-fetch-site")
+        site = headers.value("sec-fetch-site")
         if site is not None and site not in ("same-origin", "none"):
             raise Refused(403, "this comes from a page of another server")
-        origin = headers.one("origin")
+        origin = headers.value("origin")
         if origin is not None and not self._own(origin):
             raise Refused(403, "this comes from a page of another server")
 

@@ -34,7 +34,7 @@ class ImpatientProtocol(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Begin to wait for the first request."""
         super().connection_made(transport)
         self._waiting = self.loop.call_later(HEADER_SECONDS, self._give_up)
 

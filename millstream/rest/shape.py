@@ -58,7 +58,7 @@ class EdgeShape:
 
 @dataclass(frozen=True)
 class JobShape:
-    """All of it."""
+    """The vertices and edges of a job."""
 
     vertices: tuple[VertexShape, ...]
     edges: tuple[EdgeShape, ...]

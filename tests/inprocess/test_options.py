@@ -72,6 +72,18 @@ ELSEWHERE = {
     "pipeline.cached-files": "tests/inprocess/test_dependencies.py::test_cached_files",
     "pipeline.jars": "tests/inprocess/test_dependencies.py::test_jars_reach_spark",
     "pipeline.classpaths": "tests/inprocess/test_dependencies.py::test_jars_reach_spark",
+    "rest.port": "tests/inprocess/test_rest.py::test_without_any_port_a_job_runs_if_nobody_wanted_to_see_it",
+    "rest.bind-address": "tests/inprocess/test_rest.py::test_who_would_let_anybody_in_does_not_start",
+    "rest.authentication.token-file": "tests/inprocess/test_rest.py::test_a_token_is_read_from_its_file",
+    "web.refresh-interval": "tests/inprocess/test_rest.py::test_settings_reach_the_server",
+    "millstream.rest.enabled": (
+        "tests/inprocess/test_rest.py::test_on_spark_jobs_are_shown_unless_somebody_forbids_it"
+    ),
+    "millstream.rest.allowed-hosts": "tests/inprocess/test_rest.py::test_settings_reach_the_server",
+    "millstream.rest.any-savepoint-dir": (
+        "tests/inprocess/test_rest.py::test_settings_reach_the_server"
+    ),
+    "millstream.rest.flink-page": "tests/inprocess/test_rest.py::test_settings_reach_the_server",
 }
 
 

@@ -7,9 +7,11 @@ import json
 import os
 import re
 import socket
+import urllib.error
 import urllib.request
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -467,6 +469,35 @@ def test_a_job_cannot_open_the_server_of_another(tmp_path):
         with pytest.raises(ConfigurationError, match="another job of this process"):
             start_job(more)
         assert fetch(address, "/jobs")[1] == {"jobs": [{"id": run.job.id, "status": "RUNNING"}]}
+
+
+def test_a_token_is_read_from_its_file(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("t" * 43 + "\n")
+    token.chmod(0o600)
+    with watched(options={"rest.authentication.token-file": str(token)}) as (run, address):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            fetch(address, "/jobs")
+        status, jobs = fetch(address, "/jobs", Authorization=f"Bearer {'t' * 43}")
+        assert (status, jobs["jobs"][0]["id"]) == (200, run.job.id)
+        assert fetch(address, "/health")[0] == 200
+
+
+def test_settings_reach_the_server(tmp_path):
+    (tmp_path / "index.html").write_text("a page")
+    options = {
+        "web.refresh-interval": "7 s",
+        "millstream.rest.allowed-hosts": "jobs.example, other.example:1",
+        "millstream.rest.any-savepoint-dir": "true",
+        "millstream.rest.flink-page": str(tmp_path),
+    }
+    with watched(options=options) as (run, address):
+        assert fetch(address, "/config", Host="jobs.example")[1]["refresh-interval"] == 7000
+        with urllib.request.urlopen(f"{address}/flink/", timeout=30) as page:
+            assert page.read() == b"a page"
+        client = Client(server_of_process()._server.config.app, server_of_process().port)
+        asked = {"target-directory": str(tmp_path / "anywhere")}
+        assert savepoint(run, client, "savepoints", asked)["location"].startswith(str(tmp_path))
 
 
 def test_in_process_jobs_are_shown_only_if_somebody_asks():

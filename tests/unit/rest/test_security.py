@@ -8,19 +8,21 @@ import hashlib
 import inspect
 import logging
 import secrets
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from millstream.common.configuration import Configuration
 from millstream.errors import ConfigurationError
-from millstream.rest import security
-from millstream.rest.app import BODY_BYTES, RestApp
+from millstream.rest import security, server
+from millstream.rest.app import BODY_BYTES, REQUEST_SECONDS, RestApp
+from millstream.rest.jobs import KEPT
 from millstream.rest.pages import FlinkPage, Served
-from millstream.rest.routes import DEEPEST, ROUTES, depth
+from millstream.rest.routes import DEEPEST, MOST_NAMES, ROUTES, depth
 from millstream.rest.server import make_app
-from millstream.rest.settings import RestSettings, is_loopback, rest_settings
-from millstream.rest.start import listen
+from millstream.rest.settings import TOKEN_CHARACTERS, RestSettings, is_loopback, rest_settings
+from millstream.rest.start import PORTS, listen
 from tests.rest import PORT, Client, application
 
 TOKEN = secrets.token_urlsafe(32)
@@ -248,7 +250,9 @@ def test_what_changes_something_is_known():
 @pytest.mark.parametrize("foreign", FOREIGN, ids=str)
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_no_change_from_another_page(change, foreign):
-    answer = Client(application()).request(*change, {**OWN, **foreign}, b"{}")
+    answer = Client(application()).request(
+        change[0], change[1], headers={**OWN, **foreign}, body=b"{}"
+    )
     assert answer.status == 403
 
 
@@ -257,7 +261,9 @@ def test_no_change_from_another_page(change, foreign):
     "kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
 def test_no_change_that_a_form_could_send(change, kind):
-    answer = Client(application()).request(*change, {"content-type": kind}, b"{}")
+    answer = Client(application()).request(
+        change[0], change[1], headers={"content-type": kind}, body=b"{}"
+    )
     assert answer.status == 403
     assert "X-Millstream" in answer.body.decode()
 
@@ -275,7 +281,7 @@ def test_no_change_that_a_form_could_send(change, kind):
 )
 def test_a_change_of_our_own_comes_to_the_job(change, headers):
     """There is none of that id, and that is all that stops it."""
-    answer = Client(application()).request(*change, headers, b"{}")
+    answer = Client(application()).request(change[0], change[1], headers=headers, body=b"{}")
     assert (answer.status, answer.json["errors"]) == (
         404,
         ["there is no job of this id, or no more"],
@@ -478,6 +484,22 @@ def test_a_body_that_does_not_come_is_not_waited_for():
         return sent[0]["status"]
 
     assert asyncio.run(ask()) == 408
+
+
+def test_the_document_names_the_limits_as_they_are():
+    text = " ".join((Path(__file__).parents[3] / "docs" / "rest.md").read_text().split())
+    for said in (
+        f"{server.HEADER_BYTES >> 10} KiB of headers within {server.HEADER_SECONDS:.0f} s",
+        f"{BODY_BYTES >> 20} MiB of body",
+        f"JSON {DEEPEST} deep",
+        f"{REQUEST_SECONDS:.0f} s until the answer is sent",
+        f"{MOST_NAMES:,} names or entries",
+        f"{server.CONNECTIONS} connections at once",
+        f"{TOKEN_CHARACTERS} characters or more",
+        f"the last {KEPT} that have ended",
+        f"of which {PORTS} are tried",
+    ):
+        assert said in text, said
 
 
 def test_what_fails_says_nothing_of_how(monkeypatch, caplog):
