@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_every_kind_of_state(tmp_path, backend, parallelism):
             client = compat.start(160, out, 3 - parallelism)
             compat.wait_for(out, 160)
             client.cancel().result(60)
-            jobs = [job_of(lambda p=p: compat.start(160, [], p)) for p in (1, 2)]
+            jobs = [job_of(partial(compat.start, 160, [], p)) for p in (1, 2)]
             storage = folder_of(tmp_path, "compatibility")
             assert check_epochs(storage, jobs, recorded) > 8
     finally:

@@ -1,6 +1,7 @@
 """A replay of any epoch of a random program does exactly what the first run did: outputs, and changes of state."""
 
 import tempfile
+from functools import partial
 
 import pytest
 from hypothesis import event, given, settings
@@ -57,7 +58,7 @@ def test_programs_over_time_are_replayed(drawn, epoch, crash, backend, panes, st
                 event(f"taken up again: {parallelism} to {crash[2]}")
                 layouts.append(crash[2])
                 execute(crash[2], harmless, no_restart)
-        jobs = [job_of(lambda p=p: execute(p, harmless, no_restart)) for p in layouts]
+        jobs = [job_of(partial(execute, p, harmless, no_restart)) for p in layouts]
         count = check_epochs(folder_of(folder), jobs, recorded, most=6)
         event(f"epochs: {count}")
         assert count
