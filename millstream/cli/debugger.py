@@ -101,10 +101,10 @@ class ReplayDebugger(pdb.Pdb):
 def where_raised(error: BaseException) -> BaseException:
     """Of an error and its causes, the first that was raised in a user's function, or in what it called; else the
     last."""
-    chain = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    return next((each for each in chain if _leads_to_user(each)), chain[-1])
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return next((each for each in causes if _leads_to_user(each)), causes[-1])
 
 
 def _leads_to_user(error: BaseException) -> bool:
