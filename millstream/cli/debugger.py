@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import dataclasses
 import pdb  # noqa: T100 - the debugger is what this is for
 import sys
@@ -14,7 +15,7 @@ from millstream.api.functions import Function
 from millstream.errors import UnsupportedOperation
 from millstream.graph.stream_graph import StreamNode
 
-__all__ = ["ReplayDebugger", "entry_points", "where_raised"]
+__all__ = ["Left", "ReplayDebugger", "entry_points", "where_raised"]
 
 Result = TypeVar("Result")
 
@@ -29,11 +30,22 @@ def _is_ours(frame: FrameType) -> bool:
     return name.startswith((_PACKAGE, "<millstream chain"))
 
 
+class Left(BaseException):
+    """The user has left the debugger. Not an `Exception`, which would be taken for a function's failure."""
+
+
 class ReplayDebugger(pdb.Pdb):
     """A debugger to whom Millstream is not there."""
 
     def __init__(self) -> None:
         super().__init__(nosigint=True)
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """What happens in a frame."""
+        try:
+            return super().trace_dispatch(frame, event, arg)
+        except bdb.BdbQuit:
+            raise Left from None
 
     def stop_here(self, frame: FrameType) -> bool:
         """Never inside of Millstream: a step out of a user's function leads to the next one."""
@@ -57,12 +69,12 @@ class ReplayDebugger(pdb.Pdb):
         self.reset()
         self.botframe = sys._getframe()
         self.set_continue()
+        before = sys.gettrace()
         sys.settrace(self.trace_dispatch)
         try:
             return call()
         finally:
-            self.quitting = True
-            sys.settrace(None)
+            sys.settrace(before)
 
     def look_at(self, error: BaseException) -> None:
         """Let the user look around where an error was raised."""
@@ -87,18 +99,21 @@ class ReplayDebugger(pdb.Pdb):
 
 
 def where_raised(error: BaseException) -> BaseException:
-    """Of an error and its causes, the first whose traceback leads through the user's code; else the last."""
-    chain = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    return next((each for each in chain if _leads_to_user(each)), chain[-1])
+    """Of an error and its causes, the first that was raised in a user's function, or in what it called; else the
+    last."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return next((each for each in causes if _leads_to_user(each)), causes[-1])
 
 
 def _leads_to_user(error: BaseException) -> bool:
-    trace = error.__traceback__
+    """True if the traceback leads from Millstream into the user's code."""
+    trace, ours = error.__traceback__, False
     while trace is not None:
-        if not _is_ours(trace.tb_frame):
+        if not _is_ours(trace.tb_frame) and ours:
             return True
+        ours = ours or _is_ours(trace.tb_frame)
         trace = trace.tb_next
     return False
 

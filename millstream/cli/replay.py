@@ -6,7 +6,6 @@ program, so that its classes are found as they were.
 
 from __future__ import annotations
 
-import bdb
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -155,7 +154,7 @@ def _inside_of(program: Program, call: Callable[[Any], bool]) -> bool:
 
 def _replay(job: Any, asked: _Asked) -> bool:
     """True if the epoch ran through, and did what the first run did."""
-    from millstream.cli.debugger import ReplayDebugger
+    from millstream.cli.debugger import Left, ReplayDebugger
     from millstream.cli.replay_report import as_json, as_text
     from millstream.runtime.base.text import shorten
     from millstream.runtime.driver.plan_file import replayable
@@ -197,7 +196,7 @@ def _replay(job: Any, asked: _Asked) -> bool:
         # What functions print is no JSON.
         with redirect_stdout(sys.stderr if asked.as_json else sys.stdout):
             made = replay_epoch(job, storage, epoch, watcher, around)
-    except bdb.BdbQuit:
+    except Left:
         echo("left by the debugger: the epoch has not been run to its end", err=True)
         return False
     lines = (

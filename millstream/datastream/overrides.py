@@ -88,5 +88,5 @@ def program(files: Collection[str]) -> ProgramWords | None:
     script, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     if script is None or not {os.path.abspath(script)} & set(map(os.path.abspath, files)):
         return None
-    named = (script,) if spec is None else ("-pym", spec.name.removesuffix(".__main__"))
+    named = (sys.argv[0],) if spec is None else ("-pym", spec.name.removesuffix(".__main__"))
     return named, tuple(sys.argv[1:])

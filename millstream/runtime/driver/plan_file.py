@@ -98,9 +98,9 @@ def planned(work: Sequence[SubtaskRanges], uids: Mapping[int, str]) -> list[Plan
     """An epoch's work as a plan has it; `uids` names the sources by their vertices."""
     room = _MOST_BYTES
     parts: list[PlannedWork] = []
-    for one in work:
+    for task in work:
         ranges: list[PlannedRange] = []
-        for part in one.ranges:
+        for part in task.ranges:
             records = _pickled(part.records) if part.records else None
             left_out = bool(part.records) and (records is None or len(records) > room)
             if left_out:
@@ -111,7 +111,7 @@ def planned(work: Sequence[SubtaskRanges], uids: Mapping[int, str]) -> list[Plan
                     part.channel, part.progress, part.new, part.quiet_ms, records, left_out
                 )
             )
-        parts.append(PlannedWork(uids[one.vertex], one.subtask, ranges, one.ended, one.over))
+        parts.append(PlannedWork(uids[task.vertex], task.subtask, ranges, task.ended, task.over))
     return parts
 
 

@@ -112,7 +112,7 @@ def replay_epoch(
             maximums = {uid: info.max_parallelism for uid, info in base.operators.items()}
             job = job.with_max_parallelism(maximums)
         _check_program(job, plan, base)
-        work = [_work(job, one, plan) for one in plan.work]
+        work = [_work(job, part, plan) for part in plan.work]
         folder = tempfile.mkdtemp(prefix="millstream-replay-")
         try:
             overlay = OverlayStorage(storage, LocalStorage(folder, durable=False))

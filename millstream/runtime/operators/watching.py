@@ -26,13 +26,13 @@ class Seen:
         self._tell = tell
 
     def take(self, record: Any) -> None:
-        """One more."""
+        """Count a record, and keep it if it is to be kept."""
         self.count += 1
         if self._limit is None or self.count <= self._limit:
             self.records.append(self._tell(record))
 
     def take_tagged(self, tag: str) -> Callable[[Any], None]:
-        """One more, for a side output."""
+        """As `take`, for a side output."""
 
         def take(record: Any) -> None:
             self.count += 1

@@ -64,10 +64,10 @@ def changes(
     first = {} if before is None else before.stores
     second = {} if after is None else after.stores
     for name in dict.fromkeys([*first, *second]):
-        one, other = first.get(name), second.get(name)
-        if one is not None and other is not None and _files(one) == _files(other):
+        old, new = first.get(name), second.get(name)
+        if old is not None and new is not None and _files(old) == _files(new):
             continue
-        found += _compared(_entries(storage, one, without), _entries(storage, other, without))
+        found += _compared(_entries(storage, old, without), _entries(storage, new, without))
     return found
 
 
@@ -87,14 +87,14 @@ def _compared(before: Entries, after: Entries) -> Iterator[StateChange]:
                 yield StateChange(*place, key, ABSENT, value)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     try:
-        if bool(one == other):
+        if bool(value == other):
             return True
     except Exception:
         # Whatever a value's own comparison does, its bytes decide.
         pass
-    return type(one) is type(other) and dumps(one) == dumps(other)
+    return type(value) is type(other) and dumps(value) == dumps(other)
 
 
 def _entries(storage: Storage, version: StoreState | None, without: Collection[str]) -> Entries:
