@@ -1,7 +1,7 @@
 """Runs a job and photographs the dashboard that shows it. Usage: python scripts/screenshots.py [--spark] [--seconds 75]
 
-The job is keyed, windowed and skewed, drops what is late, skips what is broken and fails once, so that there is something
-to see on every page. The pictures go to docs/images/dashboard-*.png.
+The job is keyed, windowed and skewed, drops what is late, skips what is broken and fails once, so that there is
+something to see on every page. The pictures go to docs/images/dashboard-*.png.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def fails_once(marker: Path, after: float) -> Callable[[Any], Any]:
 
 def program(env: StreamExecutionEnvironment, folder: Path, rate: float) -> None:
     """Orders are checked; totals by customer and the stock by goods become bills and warnings."""
-    times = WatermarkStrategy.for_bounded_out_of_orderness("1 s").with_timestamp_assigner(OrderTime())
+    times = WatermarkStrategy.for_bounded_out_of_orderness("1 s").with_timestamp_assigner(
+        OrderTime()
+    )
     source = DataGeneratorSource(order, rate_per_second=rate, splits=4)
     orders = (
         env.from_source(source, WatermarkStrategy.no_watermarks(), "orders")
@@ -129,7 +131,13 @@ def program(env: StreamExecutionEnvironment, folder: Path, rate: float) -> None:
         .uid("price")
     )
     stock = orders.key_by(lambda one: one[1]).process(Stock()).name("stock by goods").uid("stock")
-    lines = totals.union(stock).key_by(lambda pair: pair[0]).reduce(lambda a, b: b).name("latest").uid("latest")
+    lines = (
+        totals.union(stock)
+        .key_by(lambda pair: pair[0])
+        .reduce(lambda a, b: b)
+        .name("latest")
+        .uid("latest")
+    )
     for name in ("bills", "warnings"):
         sink = FileSink.for_row_format(str(folder / name), Encoder.simple_string_encoder()).build()
         written = lines.map(str).name("line").set_parallelism(1)
@@ -173,7 +181,8 @@ def photograph(browser: Browser, address: str, jid: str) -> None:
     for name, where, theme, size, there in pictures:
         width, height = SIZES[size]
         context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if theme == "dark" else "light",
         )
         page = context.new_page()
         page.goto(f"{address}/{where}")

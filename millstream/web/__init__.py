@@ -1,1 +1,1 @@
-"""The dashboard: static files that `millstream.rest` serves and browsers run; nothing in here is Python (docs/dashboard.md)."""
+"""The dashboard: static files that `millstream.rest` serves and browsers run (docs/dashboard.md)."""
