@@ -12,6 +12,7 @@ import written_page
 
 from millstream.common import options
 from millstream.common.config_options import ConfigOption
+from millstream.common.reporter_options import OF_REPORTERS, option_of
 
 HEAD = """\
 # Options
@@ -55,6 +56,14 @@ def page() -> str:
         "| key | value | default | what it does |",
         "|---|---|---|---|",
         *map(works, active),
+        "",
+        "## Of metrics reporters",
+        "",
+        "`<name>` stands for one of `metrics.reporters`. [Monitoring](monitoring.md) has examples.",
+        "",
+        "| key | value | default | what it does |",
+        "|---|---|---|---|",
+        *(works(option_of("<name>", option)) for option in OF_REPORTERS.values()),
         "",
         "## Without effect",
         "",

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from millstream.api.metrics import MetricGroup
 from millstream.api.triggers import DeltaFunction, as_delta
 from millstream.api.windows import Window
 from millstream.common.constants import NO_TIME
 from millstream.common.time import DurationLike, parse_duration
-from millstream.errors import InvalidArgument, NotSupportedYet
+from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.v import keep, kept
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
@@ -80,9 +81,9 @@ class Evictor(ABC, Generic[T, W]):
         def get_current_processing_time(self) -> int:
             """The wall clock, in milliseconds."""
 
-        def get_metric_group(self) -> Any:
-            """Where an evictor may count things."""
-            raise NotSupportedYet("get_metric_group is not available yet")
+        def get_metric_group(self) -> MetricGroup:
+            """Where an evictor may count things: the metrics of its operator."""
+            raise UnsupportedOperation("this context has no metrics")
 
         @abstractmethod
         def get_current_watermark(self) -> int:

@@ -7,12 +7,12 @@ copied once per subtask: `open` runs on that copy before its first record, `clos
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Generic
 
 from millstream.api.generics import ACC, T1, T2, K, T, U
 from millstream.api.metrics import MetricGroup
-from millstream.common.compat import no_effect
 from millstream.common.dependencies import DistributedCache
 from millstream.errors import UnsupportedOperation
 
@@ -63,9 +63,10 @@ class RuntimeContext:
         job_parameters: dict[str, str] | None = None,
         keyed: Any = None,
         cached_files: dict[str, str] | None = None,
+        metrics: Callable[[], MetricGroup] = MetricGroup,
     ) -> None:
         self._keyed = keyed
-        self._metrics: MetricGroup | None = None
+        self._metrics = cache(metrics)
         self._task_name = task_name
         self._index = index
         self._parallelism = parallelism
@@ -111,12 +112,16 @@ class RuntimeContext:
         """
         return DistributedCache(self._cached_files)
 
-    @no_effect("metrics are kept in each subtask and shown nowhere yet")
     def get_metrics_group(self) -> MetricGroup:
-        """The metrics of this subtask."""
-        if self._metrics is None:
-            self._metrics = MetricGroup()
-        return self._metrics
+        """The metrics of this operator's functions in this subtask. What they came to is told at the end of every
+        epoch, and what an attempt counted that failed is not.
+
+        >>> context = RuntimeContext("Map", 0, 1, 128)
+        >>> context.get_metrics_group().counter("broken").inc()
+        >>> context.get_metrics_group().counter("broken").get_count()
+        1
+        """
+        return self._metrics()
 
     def get_state(self, state_descriptor: Any) -> Any:
         """Keyed value state, for a `ValueStateDescriptor`; only of functions on a keyed stream."""

@@ -1,18 +1,24 @@
 """Metrics of user functions: counters, gauges, meters, distributions (PyFlink's `pyflink.metrics`).
 
-`runtime_context.get_metrics_group()` gives the group of a subtask. Its metrics live in the subtask's process.
+`runtime_context.get_metrics_group()` gives the group of an operator in a subtask. Its metrics live in the subtask's
+process; what they came to is told to the driver at the end of every epoch, and shown from there.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
+
+from millstream.errors import InvalidArgument
+from millstream.redaction import get_logger
 
 __all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
 
 M = TypeVar("M", bound="Metric")
+
+_log = get_logger(__name__)
 
 
 class Metric:
@@ -56,17 +62,25 @@ class Meter(Metric):
     """
 
     def __init__(self, time_span_in_seconds: int = 60) -> None:
+        if time_span_in_seconds < 1:
+            msg = "a meter needs a time span of a second or more"
+            raise InvalidArgument(msg, got=repr(time_span_in_seconds))
         self._span = time_span_in_seconds
         self._count = 0
-        self._events: deque[tuple[float, int]] = deque()
+        # Second by second, so that a meter of many events is no longer than its time span.
+        self._events: deque[tuple[int, int]] = deque()
 
     def mark_event(self, value: int = 1) -> None:
         """So many events have happened now."""
         self._count += value
-        now = time.monotonic()
-        self._events.append((now, value))
-        while self._events[0][0] < now - self._span:
-            self._events.popleft()
+        now = int(time.monotonic())
+        events = self._events
+        if events and events[-1][0] == now:
+            events[-1] = now, events[-1][1] + value
+            return
+        events.append((now, value))
+        while events[0][0] <= now - self._span:
+            events.popleft()
 
     def get_count(self) -> int:
         """How many events there have been."""
@@ -74,9 +88,8 @@ class Meter(Metric):
 
     def get_rate(self) -> float:
         """How many there are a second, over the time span."""
-        now = time.monotonic()
-        recent = sum(value for when, value in self._events if when >= now - self._span)
-        return recent / self._span
+        since = time.monotonic() - self._span
+        return sum(value for second, value in self._events if second > since) / self._span
 
 
 class Distribution(Metric):
@@ -103,6 +116,13 @@ class Distribution(Metric):
         self.max = value if self.max is None else max(self.max, value)
 
 
+class Gauge(Metric):
+    """A number that is asked for when somebody looks. PyFlink has no class for it."""
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self.ask = ask
+
+
 class MetricGroup:
     """Metrics by name, and groups inside it.
 
@@ -110,18 +130,23 @@ class MetricGroup:
     >>> group.counter("broken").inc()
     >>> group.counter("broken").get_count()
     1
+
+    A name is one metric's: a second one of another kind works, but is not shown (in Flink neither), and a line in the
+    log says so. A second gauge of a name takes the place of the first.
     """
 
-    def __init__(self, path: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: tuple[tuple[str, ...], ...] = ()) -> None:
         self.path = path
         self._groups: dict[tuple[str, ...], MetricGroup] = {}
         self._metrics: dict[str, Metric] = {}
-        self._gauges: dict[str, Callable[[], int]] = {}
+        self._not_shown: dict[tuple[str, type[Metric]], Metric] = {}
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """The group of this name inside this one; with `extra`, a name and a value for it."""
-        key = (name,) if extra is None else (name, extra)
-        return self._groups.setdefault(key, MetricGroup(self.path + key))
+        """The group of this name inside this one; with `extra`, a name and a value for it, which becomes a label."""
+        key = (_checked(name),) if extra is None else (_checked(name), _checked(extra))
+        if key not in self._groups:
+            self._groups[key] = MetricGroup((*self.path, key))
+        return self._groups[key]
 
     def counter(self, name: str) -> Counter:
         """The counter of this name."""
@@ -129,7 +154,7 @@ class MetricGroup:
 
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
         """A number that is asked for when somebody looks."""
-        self._gauges[name] = obj
+        self._metric(name, Gauge(obj)).ask = obj
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
         """The meter of this name."""
@@ -140,5 +165,27 @@ class MetricGroup:
         return self._metric(name, Distribution())
 
     def _metric(self, name: str, new: M) -> M:
-        known = self._metrics.setdefault(name, new)
-        return known if isinstance(known, type(new)) else new
+        known = self._metrics.setdefault(_checked(name), new)
+        if isinstance(known, type(new)):
+            return known
+        key = name, type(new)
+        if key not in self._not_shown:
+            kinds = type(known).__name__.lower(), type(new).__name__.lower()
+            _log.warning("the %s %r is not shown: a %s has that name", kinds[1], name, kinds[0])
+        shadow = self._not_shown.setdefault(key, new)
+        assert isinstance(shadow, type(new))
+        return shadow
+
+    def _all(self) -> Iterator[tuple[tuple[tuple[str, ...], ...], str, Metric]]:
+        """Every metric that is shown, with the groups that it stands in and its name."""
+        for name, metric in self._metrics.items():
+            yield self.path, name, metric
+        for group in self._groups.values():
+            yield from group._all()
+
+
+def _checked(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        msg = "metrics and their groups are named by texts that are not empty"
+        raise InvalidArgument(msg, got=repr(name)[:200])
+    return name

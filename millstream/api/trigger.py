@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from millstream.api.metrics import MetricGroup
 from millstream.api.state import StateDescriptor
 from millstream.api.windows import Window
-from millstream.errors import NotSupportedYet, UnsupportedOperation
+from millstream.errors import UnsupportedOperation
 from millstream.v import keep, kept
 
 __all__ = ["QuietTrigger", "Trigger", "TriggerResult"]
@@ -84,9 +85,9 @@ class Trigger(ABC, Generic[T, W]):
         def get_current_processing_time(self) -> int:
             """The wall clock, in milliseconds."""
 
-        def get_metric_group(self) -> Any:
-            """Where a trigger may count things."""
-            raise NotSupportedYet("get_metric_group is not available yet")
+        def get_metric_group(self) -> MetricGroup:
+            """Where a trigger may count things: the metrics of its operator."""
+            raise UnsupportedOperation("this context has no metrics")
 
         @abstractmethod
         def get_current_watermark(self) -> int:

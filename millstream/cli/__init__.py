@@ -20,9 +20,11 @@ _VERBS = {
     "run": ("millstream.cli.run:run", "Run a program."),
     "info": ("millstream.cli.info:info", "Show the plan of a program without running it."),
     "list": ("millstream.cli.jobs:list_", "List the jobs that have checkpoints."),
+    "top": ("millstream.cli.top:top", "Show what a running job is doing."),
     "savepoint": ("millstream.cli.savepoint:savepoint", "Look into savepoints and take them."),
     "stop": ("millstream.cli.jobs:stop", "Stop a running job with a savepoint."),
     "cancel": ("millstream.cli.jobs:cancel", "Cancel a running job."),
+    "replay": ("millstream.cli.replay:replay", "Run an epoch of the past again and show it."),
     "doctor": ("millstream.cli.doctor:doctor", "Check that this machine can run Millstream."),
 }
 

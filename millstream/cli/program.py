@@ -44,6 +44,8 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 # The options that name the program; after one of them, options not ours are the program's.
 _NAMING = {"-py", "--python", "-pym", "--pyModule"}
+# Settings that say where a job starts from, or are made for one run.
+_WHERE_FROM = ("execution.state-recovery.", "millstream.recovery.", "spark.executorEnv.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,22 @@ class Program:
     def name(self) -> str:
         """What to call the program in messages."""
         return self.script or self.module or ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that name the program, and how it runs, on a command line. Where it starts from is left out.
+
+        >>> Program(script="job.py", overrides={"parallelism.default": "2"}).words
+        ('-Dparallelism.default=2', 'job.py')
+        """
+        settings = [
+            f"-D{key}={value}"
+            for key, value in self.overrides.items()
+            if not key.startswith(_WHERE_FROM)
+        ]
+        pyflink = ["--pyflink"] if self.pyflink else []
+        named = [self.script] if self.script else ["-pym", self.module or ""]
+        return (*settings, *pyflink, *named)
 
 
 class ProgramCommand(click.Command):
@@ -253,6 +271,7 @@ def execute(program: Program) -> None:
         # Executors on other hosts do not inherit this process's variables.
         program.overrides.setdefault(f"spark.executorEnv.{served.VARIABLE}", "1")
     overrides.set_overrides(dict(program.overrides))
+    overrides.set_program((program.words, program.arguments))
     try:
         with _as_if_alone(program):
             if program.script:
@@ -266,6 +285,7 @@ def execute(program: Program) -> None:
         raise ModuleNotAvailable(msg, hint="millstream run --pyflink serves it") from error
     finally:
         overrides.set_overrides({})
+        overrides.set_program(None)
 
 
 def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:

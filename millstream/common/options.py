@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from millstream.common.config_options import ConfigOption, ConfigOptions
 from millstream.common.configuration import Configuration, to_text
+from millstream.common.reporter_options import OF_REPORTERS, of_reporter
+from millstream.common.reporter_options import PREFIX as _OF_A_REPORTER
 from millstream.errors import ConfigurationError, InvalidArgument
 from millstream.redaction import is_secret_name, remember
 
@@ -50,10 +52,12 @@ _OF_PYFLINK = (
     "python.client.",
     "python.logging.",
 )
-PREFIXES = ("spark.", "metrics.scope.", "metrics.reporter.", *_OF_PYFLINK)
+PREFIXES = ("spark.", "metrics.scope.", *_OF_PYFLINK)
 """Keys that begin so are known whatever follows."""
 
-NO_EFFECT.update(dict.fromkeys(PREFIXES[1:3], "metrics are not reported yet"))
+NO_EFFECT["metrics.scope."] = (
+    "no reporter that is there forms names from it, as Flink's own for Prometheus does not"
+)
 NO_EFFECT.update(dict.fromkeys(_OF_PYFLINK, "it is about PyFlink's own worker processes"))
 
 OLDER = {
@@ -423,23 +427,29 @@ HA_QUORUM = _known(
 
 REST_PORT = _known(
     _key("rest.port").int_type().between(0, 65535).default_value(8081),
-    "The port of the REST API and the dashboard.",
-    no_effect="there is no REST API yet",
+    "The port of the REST API and the dashboard; the next free one of 100 if it is taken, any if it is 0.",
+)
+REST_BIND_ADDRESS = _known(
+    _key("rest.bind-address").string_type().default_value("127.0.0.1"),
+    "The address that the REST API listens on. Any but this machine's own needs a token.",
+)
+REST_TOKEN_FILE = _known(
+    _key("rest.authentication.token-file").string_type().no_default_value(),
+    "A file, readable by its owner alone, with the token (32 random bytes or more, as text) that every request "
+    "must carry.",
 )
 WEB_REFRESH_INTERVAL = _known(
     _key("web.refresh-interval").duration_type().at_least(1, "ms").default_value("3 s"),
     "How often the dashboard asks for news.",
-    no_effect="there is no dashboard yet",
 )
 METRICS_REPORTERS = _known(
     _key("metrics.reporters").string_type().no_default_value(),
-    "The names of the metric reporters to start.",
-    no_effect="metrics are not reported yet",
+    "The names of the metrics reporters to start, separated by commas: prom, json, or names that are given a factory "
+    "class. Without it all start that have one.",
 )
 LATENCY_INTERVAL = _known(
-    _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("0 ms"),
-    "How often latency is measured; 0 means never.",
-    no_effect="latency is not tracked by markers",
+    _key("metrics.latency.interval").duration_type().at_least(0, "ms").default_value("1 s"),
+    "How often a source marks the time at which it reads, for the latency to each sink; 0 means never.",
 )
 
 # ------------------------------------------------------------------ our own
@@ -488,6 +498,23 @@ PRINT_GENERATED_CODE = _known(
 PROGRESS = _known(
     _key("millstream.progress").enum_type("auto", "true", "false").default_value("auto"),
     "Whether progress is shown in the terminal; auto shows it if there is one.",
+)
+REST_ENABLED = _known(
+    _key("millstream.rest.enabled").enum_type("auto", "true", "false").default_value("auto"),
+    "Whether the job can be watched over REST and with the dashboard: auto means if it runs on Spark.",
+)
+REST_ALLOWED_HOSTS = _known(
+    _key("millstream.rest.allowed-hosts").string_type().no_default_value(),
+    "Further names, separated by commas, by which browsers may reach the REST API, for instance behind a proxy: "
+    "`name` or `name:port`.",
+)
+REST_ANY_SAVEPOINT_DIR = _known(
+    _key("millstream.rest.any-savepoint-dir").boolean_type().default_value(False),
+    "Whether a request may have a savepoint written to any folder, and not only below the job's own.",
+)
+REST_FLINK_PAGE = _known(
+    _key("millstream.rest.flink-page").string_type().no_default_value(),
+    "Flink's own web page, to be served below /flink/: the jar flink-runtime-web, or a folder with its unpacked `web`.",
 )
 
 
@@ -573,10 +600,11 @@ def check_values(config: Configuration) -> None:
     >>> check_values(Configuration().set_string("parallelism.default", "4"))
     """
     for key in sorted(config.key_set()):
-        option = ALL.get(OLDER.get(key, key))
+        option = ALL.get(OLDER.get(key, key)) or of_reporter(key)
         if option is not None:
             get(config, option)
-        if is_secret_name(key):
+        # Where a secret stands is none.
+        if is_secret_name(key) and not key.endswith("-file"):
             remember(config.get_string(key, ""))
 
 
@@ -585,8 +613,8 @@ def check_known(config: Configuration) -> list[str]:
 
     >>> check_known(Configuration().set_integer("paralellism.default", 2))
     ["unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?"]
-    >>> check_known(Configuration().set_integer("rest.port", 8082))
-    ["the configuration key 'rest.port' has no effect: there is no REST API yet"]
+    >>> check_known(Configuration().set_integer("task.cancellation.interval", 1))
+    ["the configuration key 'task.cancellation.interval' has no effect: Spark ends the tasks of a cancelled job"]
     """
     warnings = []
     for given in sorted(config.key_set()):
@@ -594,12 +622,19 @@ def check_known(config: Configuration) -> list[str]:
         why = _why_no_effect(key)
         if why is not None and not _is_default(config, key):
             warnings.append(f"the configuration key {given!r} has no effect: {why}")
-        if key in ALL or key.startswith(PREFIXES):
+        if key in ALL or key.startswith(PREFIXES) or of_reporter(key) is not None:
             continue
-        nearest = difflib.get_close_matches(key, ALL, n=1)
+        nearest = difflib.get_close_matches(key, [*ALL, *_like(key)], n=1)
         guess = f"; did you mean {nearest[0]!r}?" if nearest else ""
         warnings.append(f"unknown configuration key {key!r}{guess}")
     return warnings
+
+
+def _like(key: str) -> list[str]:
+    """The keys that the reporter has which a key is for."""
+    name, dot, _ = key.removeprefix(_OF_A_REPORTER).partition(".")
+    of_one = dot and key.startswith(_OF_A_REPORTER)
+    return [f"{_OF_A_REPORTER}{name}.{ending}" for ending in OF_REPORTERS] if of_one else []
 
 
 def _why_no_effect(key: str) -> str | None:

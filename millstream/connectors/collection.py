@@ -64,12 +64,7 @@ class _CollectionSplit(SplitEnumerator):
 
     def available(self, split: str, position: int) -> int:
         if position > self._count:
-            raise SourceError(
-                "the collection is shorter than what was read from it before",
-                records=self._count,
-                position=position,
-                hint="a job goes on from its state with the same collection; or start it anew",
-            )
+            raise _too_short(self._count, position)
         return self._count
 
     def finished(self, split: str, position: int) -> bool:
@@ -84,10 +79,21 @@ class _CollectionReader(SourceReader):
     def read(self, split: str, start: int, end: int) -> list[Any]:
         if self._records is None:
             self._records = pickle.loads(self._pickled)
+        if end > len(self._records):
+            raise _too_short(len(self._records), end)
         return self._records[start:end]
 
     def close(self) -> None:
         self._records = None
+
+
+def _too_short(count: int, position: int) -> SourceError:
+    return SourceError(
+        "the collection is shorter than what was read from it before",
+        records=count,
+        position=position,
+        hint="a job goes on from its state with the same collection; or start it anew",
+    )
 
 
 def _pickle_all(records: list[Any]) -> bytes:

@@ -1,16 +1,20 @@
 """Finds what runs a job (Flink's `PipelineExecutorServiceLoader`), by the option `execution.target`.
 
-The runners are found by name, so that building a program imports no Spark.
+The runners are found by name, so that building a program imports no Spark; so are the REST server and what reports
+metrics, which stand above.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
+from millstream.common import options
+from millstream.common.configuration import Configuration
+from millstream.datastream.on_signal import show_on_signal
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.run import JobRun
 
-__all__ = ["create_run"]
+__all__ = ["create_run", "show_run"]
 
 _RUNNERS = {
     "spark": ("millstream.spark.run", "SparkRun"),
@@ -22,4 +26,15 @@ def create_run(target: str, job: Job) -> JobRun:
     """A run of the job, not yet started."""
     module, name = _RUNNERS[target]
     run: JobRun = getattr(import_module(module), name)(job)
+    show_on_signal(run)
+    if job.settings.reporters:
+        import_module("millstream.reporters.start").start_reporters(run)
     return run
+
+
+def show_run(run: JobRun, configuration: Configuration) -> None:
+    """Have a run that is about to start watched over REST, if the configuration says so."""
+    watched = options.get(configuration, options.REST_ENABLED)
+    on_spark = options.get(configuration, options.TARGET) == "spark"
+    if watched == "true" or (watched == "auto" and on_spark):
+        import_module("millstream.rest.start").show(run, configuration)

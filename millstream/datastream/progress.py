@@ -1,4 +1,4 @@
-"""A line on the terminal while a job runs: epoch, records, records a second, lag."""
+"""A line on the terminal while a job runs: epoch, records, records a second, and what keeps it back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from millstream.common.constants import MAX_TIME
 from millstream.common.job_status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.redaction import shown
+from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.run import JobRun
 
-__all__ = ["describe", "progress_of"]
+__all__ = ["describe", "lasting", "progress_of"]
+
+# From this share of the time on waiting for others is worth a word, as in Flink's REST.
+_BACK_PRESSURED = 0.1
 
 
 def describe(run: JobRun) -> str:
@@ -32,12 +37,57 @@ def _describe(run: JobRun) -> str:
         f"{name}: epoch {metrics.epoch}, {metrics.records:,} records, "
         f"{metrics.records_per_second:,.0f}/s"
     )
+    # Where a job stands that is over is no news.
+    news = [] if run.done else [_lag(metrics), _watermark(metrics), _bottleneck(metrics)]
+    address: str | None = run.web_address
+    return ", ".join(filter(None, [text, *news, address]))
+
+
+def _lag(metrics: JobMetrics) -> str | None:
     if not metrics.backlog:
-        return text
-    behind = {split: lag for lags in metrics.lag.values() for split, lag in lags.items() if lag}
+        return None
+    # Copies, which another thread does not lengthen.
+    lags = [split for splits in list(metrics.lag.values()) for split in list(splits.items())]
+    behind = {split: lag for split, lag in lags if lag}
     worst = max(behind, key=lambda split: behind[split], default="")
     of = f" in {len(behind)} splits, most {behind[worst]:,} in {worst}" if len(behind) > 1 else ""
-    return f"{text}, lag {metrics.backlog:,}{of}"
+    return f"lag {metrics.backlog:,}{of}"
+
+
+def _watermark(metrics: JobMetrics) -> str | None:
+    lowest = min(list(metrics.watermarks.values()), default=MAX_TIME)
+    if lowest >= MAX_TIME:
+        return None
+    return f"watermark {lasting(time.time() - lowest / 1000)} behind"
+
+
+def _bottleneck(metrics: JobMetrics) -> str | None:
+    """The vertex that others wait for: that with the busiest subtask."""
+    if not metrics.backlog:
+        # What was waited for lately is done with.
+        return None
+    rates = {
+        vertex.name: [subtask.per_second for subtask in vertex.subtasks]
+        for vertex in metrics.vertices.values()
+    }
+    waiting = max(rate["back_pressured"] for of in rates.values() for rate in of)
+    if waiting < _BACK_PRESSURED:
+        return None
+    busy, name = max((max(rate["busy"] for rate in of), name) for name, of in rates.items())
+    return f"back pressure {waiting:.0%}, held up by {name} ({busy:.0%} busy)"
+
+
+def lasting(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> lasting(0.25), lasting(3.21), lasting(200), lasting(9000), lasting(1e6)
+    ('0.2 s', '3.2 s', '3 min', '2.5 h', '12 d')
+    """
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    if abs(seconds) < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if abs(seconds) < 2 * 86400 else f"{seconds / 86400:.0f} d"
 
 
 def _restarting(run: JobRun) -> str:

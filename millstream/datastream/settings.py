@@ -63,6 +63,12 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         dependencies=dependencies,
         spark=_for_spark(configuration, dependencies),
         progress=get(options.PROGRESS),
+        latency_interval=get(options.LATENCY_INTERVAL) / 1000,
+        reporters={
+            key: value
+            for key, value in configuration.to_dict().items()
+            if key.startswith(("metrics.reporter.", "metrics.reporters"))
+        },
         watermark_interval=get(options.AUTO_WATERMARK_INTERVAL) / 1000,
         share_panes=get(options.SHARE_PANES),
         object_reuse=get(options.OBJECT_REUSE),

@@ -7,6 +7,7 @@ import json
 import linecache
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from millstream.api.functions import SourceFunction
@@ -34,7 +35,7 @@ from millstream.datastream.closeable_iterator import CloseableIterator, ResultQu
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.dependency_settings import DependencySettings
 from millstream.datastream.environment_settings import AcceptedSettings
-from millstream.datastream.executor import create_run
+from millstream.datastream.executor import create_run, show_run
 from millstream.datastream.program import as_type, class_given
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
@@ -44,7 +45,7 @@ from millstream.graph.plan_json import plan_as_json
 from millstream.graph.stream_graph import StreamGraph, build_stream_graph
 from millstream.graph.transformations import OperatorTransformation, calling_line
 from millstream.redaction import shown
-from millstream.runtime.driver.job import Job, build_job
+from millstream.runtime.driver.job import Job, JobSettings, build_job
 from millstream.runtime.driver.run import JobRun
 
 __all__ = ["StreamExecutionEnvironment"]
@@ -335,11 +336,26 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         if hand_over is not None:
             hand_over(plan_as_json(graph))
             raise overrides.PlanReady
-        return build_job(graph, job_settings(self._configuration, job_name))
+        job = build_job(graph, self._job_settings(graph, job_name))
+        take_job = overrides.job_callback()
+        if take_job is not None:
+            take_job(job)
+            raise overrides.PlanReady
+        return job
 
-    def _submit(self, job: Job) -> JobRun:
+    def _job_settings(self, graph: StreamGraph, job_name: str | None) -> JobSettings:
+        lines = (node.declared_at for node in graph.nodes.values())
+        program = overrides.program({line.file for line in lines if line is not None})
+        return replace(job_settings(self._configuration, job_name), program=program)
+
+    def _create_run(self, job: Job) -> JobRun:
         target: str = options.get(self._configuration, options.TARGET)
         run = create_run(target, job)
+        show_run(run, self._configuration)
+        return run
+
+    def _submit(self, job: Job) -> JobRun:
+        run = self._create_run(job)
         run.start()
         return run
 
@@ -362,8 +378,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
     def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
         results = ResultQueue()
         job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
-        target: str = options.get(self._configuration, options.TARGET)
-        run = create_run(target, job)
+        run = self._create_run(job)
         run.on_done(results.finish)
         run.start()
         return CloseableIterator(run, results)

@@ -54,9 +54,9 @@ class SparkRun(JobRun):
         context = self._session.sparkContext
         facts = {
             "name": "Spark",
-            "version": self._session.version,
-            "master": context.master,
-            "application": context.applicationId,
+            "version": str(self._session.version),
+            "master": str(context.master),
+            "application": str(context.applicationId),
         }
         if context.uiWebUrl:
             facts["ui"] = context.uiWebUrl

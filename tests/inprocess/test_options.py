@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,9 @@ ELSEWHERE = {
     "millstream.state.hmac-key-file": (
         "tests/inprocess/test_signing.py::"
         "test_what_is_not_signed_is_refused_until_somebody_signs_it"
+    ),
+    "metrics.reporters": (
+        "tests/inprocess/test_reporters.py::test_prometheus_says_what_the_driver_knows"
     ),
     "python.files": "tests/inprocess/test_dependencies.py::test_a_python_file",
     "python.archives": (
@@ -576,6 +580,28 @@ def test_exponential_delay():
     few = {**settings, "attempts-before-reset-backoff": 1}
     assert pauses(few, [0, 1]) == [2, None]
     assert pauses({**settings, "jitter-factor": 0.5}, [0]) != [2]
+
+
+# -- watching a job ---------------------------------------------------------------------------------------------
+
+
+@effect_of("metrics.latency.interval")
+def test_latency_interval():
+    counts = []
+    for interval in ("1 ms", "1 h", "0 ms"):
+        env = env_with({"metrics.latency.interval": interval, "millstream.epoch.records": 1})
+        stream = env.from_collection(range(4)).map(_late_by_a_moment)
+        stream.add_sink(lambda value: None).uid("out")
+        client = env.execute_async("job")
+        client.get_job_execution_result().result(30)
+        found = client.get_metrics().latency
+        counts.append(found["out"].count if found else None)
+    assert counts == [4, 1, None]
+
+
+def _late_by_a_moment(value):
+    time.sleep(0.002)
+    return value
 
 
 # -- our own ---------------------------------------------------------------------------------------------------

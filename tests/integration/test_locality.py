@@ -75,7 +75,7 @@ class Count(KeyedProcessFunction):
     def open(self, context):
         self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
         # A worker's parent is the daemon of its executor.
-        self.here = context.get_index_of_this_subtask(), os.getppid()
+        self.here = context.get_index_of_this_subtask(), os.getppid(), os.getpid()
 
     def process_element(self, value, ctx):
         key, number = value
@@ -90,7 +90,7 @@ class Count(KeyedProcessFunction):
 
 class Where(MapFunction):
     def open(self, context):
-        self.here = context.get_index_of_this_subtask(), os.getppid()
+        self.here = context.get_index_of_this_subtask(), os.getppid(), os.getpid()
 
     def map(self, value):
         return " ".join(map(str, ("sum", *value, *self.here)))
@@ -124,7 +124,8 @@ with open(sys.argv[3], "w") as file:
 result.result()
 """
 
-Places = Loads = dict[tuple[str, int], dict[int, int]]
+Places = dict[tuple[str, int], dict[int, int]]
+Loads = dict[tuple[str, int], dict[int, int]]
 
 
 def test_ids_are_hashed_as_spark_does(spark: SparkSession) -> None:
@@ -265,12 +266,13 @@ def records(printed: list[str], kind: str) -> list[list[int]]:
     return found
 
 
-def places(printed: list[str]) -> Places:
-    """For each operator and subtask, the executor of each epoch."""
+def places(printed: list[str], *, process: bool = False) -> Places:
+    """For each operator and subtask, the executor of each epoch, or the process there."""
     found: Places = defaultdict(dict)
     for kind in ("count", "sum"):
-        for _, count, subtask, executor in records(printed, kind):
-            assert found[kind, subtask].setdefault(count - 1, executor) == executor
+        for _, count, subtask, *where in records(printed, kind):
+            here = where[1 if process else 0]
+            assert found[kind, subtask].setdefault(count - 1, here) == here
     return found
 
 
@@ -302,7 +304,9 @@ def test_a_subtask_stays_on_its_host(printed: list[str]) -> None:
 
 
 def test_nothing_is_loaded_again_in_steady_state(printed: list[str]) -> None:
-    for of, seen in loads(printed).items():
+    loaded = loads(printed)
+    assert len(loaded) == 2 * PARALLELISM
+    for of, seen in loaded.items():
         steady = [count for epoch, count in seen.items() if STEADY <= epoch < LOSS]
         assert len(steady) > (LOSS - STEADY) // 2
         assert len(set(steady)) == 1, (of, seen)
@@ -310,7 +314,7 @@ def test_nothing_is_loaded_again_in_steady_state(printed: list[str]) -> None:
 
 def test_only_what_a_lost_host_held_is_loaded_again(printed: list[str]) -> None:
     [[lost]] = records(printed, "lost")
-    loaded = loads(printed)
+    loaded, processes = loads(printed), places(printed, process=True)
     for of, executors in places(printed).items():
         before = executors[LOSS - 1]
         # Where an epoch is run twice, a subtask may have its first try elsewhere; after that all is quiet.
@@ -320,5 +324,7 @@ def test_only_what_a_lost_host_held_is_loaded_again(printed: list[str]) -> None:
         seen = loaded[of]
         [held] = {count for epoch, count in seen.items() if STEADY <= epoch < LOSS}
         [settled] = {count for epoch, count in seen.items() if epoch >= LOSS + 4}
-        print(of, before == lost, held, settled)
-        assert (settled > held) == (before == lost), (of, seen)
+        # After a loss Spark may end a process whose task it gives up, on any host: only what that held is gone.
+        gone = len({processes[of][epoch] for epoch in range(LOSS - 1, EPOCHS)}) > 1
+        assert gone or before != lost, (of, processes[of])
+        assert (settled > held) == gone, (of, seen, processes[of])

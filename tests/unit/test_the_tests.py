@@ -16,11 +16,14 @@ CHECKS = {"raises", "warns", "fail"}
 
 # Where tests may sleep, and why waiting for something would not do.
 HANGS = "hangs until it is cancelled, killed or timed out: the test is of that"
+KNOWN = "a time that the figures have to show"
 TAKES = "an answer that takes a time: others are under way meanwhile, or overtake it"
 PACE = "the pace of a source or a function, so that a job lasts while something is done to it"
 CHANCE = "the moment is to be any moment"
 AWAY = "a server is away, or silent, for longer than its clients wait at first"
 SLEEPERS = {
+    "tests/inprocess/test_figures.py:_slowly": KNOWN,
+    "tests/inprocess/test_options.py:_late_by_a_moment": KNOWN,
     "tests/waiting.py:_last": "everybody's waiting",
     "tests/chaos/chaos.py:_Run._kill_worker": CHANCE,
     "tests/chaos/chaos.py:_Run._restart_broker.run": CHANCE,

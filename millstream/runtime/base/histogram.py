@@ -31,7 +31,7 @@ class Histogram:
         self.largest = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Count a duration."""
         bucket = round(math.log(max(seconds, _LEAST)) / _STEP)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
         self.count += 1

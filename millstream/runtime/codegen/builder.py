@@ -15,6 +15,7 @@ from millstream.graph.operators import FilterOp, Key, PrintOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.codegen.bad_records import Cursor
 from millstream.runtime.codegen.code import Code, Location, Module
+from millstream.runtime.codegen.counting import Counting
 from millstream.runtime.codegen.exchange import emit_exchange
 from millstream.runtime.codegen.ownership import Kept, emit_own, is_fixed_type, kept_by, may_touch
 from millstream.runtime.codegen.tree import ChainTree
@@ -34,6 +35,10 @@ MakeWriter = Callable[[int, str, Edge | None], EdgeWriter]
 
 class WritesLines(Protocol):
     """What the builder asks of an operator's unit ([`unit.py`](unit.py))."""
+
+    @property
+    def gives_one(self) -> bool:
+        """True if the operator gives one record for each that it takes."""
 
     def write(self, record: str, index: int, /) -> None:
         """Write the lines for a record of input number `index`, which is in the variable `record`."""
@@ -101,6 +106,7 @@ class ChainBuilder:
         self.writers: dict[int, EdgeWriter] = {}
         self._make_writer = make_writer
         self._units: Mapping[int, WritesLines] = {}
+        self.counting = Counting(self.tree, lambda node: True)
         # Functions of the generated code that others call: by name, what takes them once they are there.
         self.entries: dict[str, Callable[[Callable[..., None]], None]] = {}
         # Operators whose code goes on in a function of its own: its name, the operator, `_expanding`, stamped or not.
@@ -122,6 +128,7 @@ class ChainBuilder:
     def generate(self, input_count: int, units: Mapping[int, WritesLines]) -> Module:
         """The code of the chain: a function per input, those that operators call, and where the code is deep, more."""
         self._units = units
+        self.counting = Counting(self.tree, lambda node: units[node.id].gives_one)
         head = self.vertex.head
         names = [f"input_{index}" for index in range(input_count)]
         for index, name in enumerate(names):
@@ -237,6 +244,9 @@ class ChainBuilder:
             self.code.line(f"{self._captured.results}.append(({tag!r}, {variable}))")
             self._captured.stamp = self._stamp
             return
+        counter = self.counting.counter(node, tag)
+        if counter is not None:
+            self.code.line(f"{self.code.bind(counter, 'count')}()")
         children, edges = self.tree.children(node, tag), self.tree.edges(node, tag)
         if not children and not edges:
             self.code.line("pass")

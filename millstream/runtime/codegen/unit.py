@@ -28,6 +28,7 @@ from typing import Any, Generic, TypeVar
 
 from millstream.api.checkpointed import CheckpointedFunction
 from millstream.api.functions import Function, RuntimeContext
+from millstream.api.metrics import MetricGroup
 from millstream.api.output_tag import OutputTag
 from millstream.api.sink import WriterContext
 from millstream.checkpoint.statefile import table_name
@@ -39,6 +40,7 @@ from millstream.runtime.codegen.bad_records import BadRecords, is_guarded
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.guard import write_guarded
 from millstream.runtime.codegen.outlet import Outlet
+from millstream.runtime.codegen.user_metrics import UserMetrics
 from millstream.runtime.state.checkpointed import InitializationContext, SnapshotContext
 from millstream.runtime.state.journal import Journal
 from millstream.runtime.state.keyed_state import KeyContext, KeyedStates
@@ -46,6 +48,7 @@ from millstream.runtime.state.operator_state import OperatorStates
 from millstream.runtime.state.table import Table
 from millstream.runtime.time.timers import InternalTimers
 from millstream.runtime.time.watermarks import WatermarkStage
+from millstream.runtime.wire.reports import UserMetric
 
 __all__ = ["OperatorUnit", "TimedUnit", "that_do"]
 
@@ -57,6 +60,9 @@ class OperatorUnit(Generic[Op]):
 
     stage: WatermarkStage | None = None
     """Where watermarks begin; what comes from above ends there."""
+
+    one_for_one = False
+    """The operator gives one record for each that it takes, if none fails."""
 
     def __init__(self, builder: ChainBuilder, node: StreamNode) -> None:
         self.builder = builder
@@ -73,6 +79,13 @@ class OperatorUnit(Generic[Op]):
         if is_guarded(node):
             self.bad = BadRecords(node, builder.cursor)
             self.journal = builder.store.journals[node.uid] = Journal()
+        # The metrics of its functions, once one has asked for them.
+        self._metrics: UserMetrics | None = None
+
+    @property
+    def gives_one(self) -> bool:
+        """True if the operator gives one record for each that it takes."""
+        return self.one_for_one and self.bad is None
 
     # -- lines ----------------------------------------------------------------------------------------------
 
@@ -208,11 +221,18 @@ class OperatorUnit(Generic[Op]):
             job_parameters=dict(settings.job_parameters),
             cached_files=dict(settings.cached_files),
             keyed=keyed,
+            metrics=self.metrics_group,
         )
 
     def context_of(self, function: Function) -> RuntimeContext:
         """What one function is opened with."""
         return self.context
+
+    def metrics_group(self) -> MetricGroup:
+        """The metrics of all its functions."""
+        if self._metrics is None:
+            self._metrics = UserMetrics(self.node.name)
+        return self._metrics.group
 
     # -- the life of the functions --------------------------------------------------------------------------
 
@@ -263,6 +283,10 @@ class OperatorUnit(Generic[Op]):
     def take_late(self) -> int:
         """The records that were dropped because they were late, since the last call."""
         return 0
+
+    def take_metrics(self) -> list[UserMetric]:
+        """What the metrics of its functions came to since the last call."""
+        return [] if self._metrics is None else self._metrics.take()
 
     # -- time -----------------------------------------------------------------------------------------------
 

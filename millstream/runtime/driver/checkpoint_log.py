@@ -33,7 +33,8 @@ class TaskRecord:
 @dataclass
 class CheckpointRecord:
     """One checkpoint, or savepoint. `seconds` is what it cost: until the slowest task had written its state, and from
-    the end of the last task until the manifest was there. `size` is what was written, `full_size` all it consists of."""
+    the end of the last task until the manifest was there. `size` is what was written, `full_size` all it consists
+    of."""
 
     id: int
     started_at: float

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, assert_never
 
@@ -20,6 +21,7 @@ from millstream.checkpoint.manifest import Feedback, Manifest, manifest_name, wr
 from millstream.checkpoint.statefile import StateFile
 from millstream.errors import CheckpointFailed, JobLocked, StateError
 from millstream.redaction import get_logger
+from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.codegen.bad_records import check_share
 from millstream.runtime.driver.at_most_once import after_intent, write_intent
@@ -28,6 +30,7 @@ from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.loops import fed_back_to
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
+from millstream.runtime.driver.plan_file import EpochPlan, planned, write_plan
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.savepoints import SavepointRequests
 from millstream.runtime.state.store import extend_segments, needs_compaction
@@ -37,7 +40,7 @@ from millstream.runtime.wire.reports import TaskReport
 from millstream.runtime.wire.rows import REPORT
 from millstream.storage.storage import shown_root
 
-__all__ = ["EpochDriver", "Outcome"]
+__all__ = ["EpochDriver", "Outcome", "epoch_counts"]
 
 _log = get_logger("millstream.job")
 
@@ -80,6 +83,8 @@ class EpochDriver:
         # What the epoch that ran last has for the driver.
         self._rows: deque[EpochRow] = deque()
         self._ran: int | None = None
+        # Its number, and what its tasks have said.
+        self._reports: tuple[int, Sequence[TaskReport]] = (-1, ())
         self._nodes = {node.uid: node for node in job.graph.nodes.values()}
         self._apart = fed_back_to(job.graph)
         self._restoring = False
@@ -90,6 +95,13 @@ class EpochDriver:
         self._timeout = job.settings.checkpoint_timeout
         # What the engine has put into the manifest that this attempt goes on from.
         self.extra: dict[str, Any] = {}
+        # What goes into the manifest of the epoch at hand beside that.
+        self._noted: dict[str, Any] = {}
+        self._spec: JobSpec | None = None
+        self._sources = {spec.vertex: spec.uid for spec in job.split_sources}
+        self._heads = {vertex.id: vertex.head.uid for vertex in job.plan.vertices}
+        self.replayable: int | None = None
+        """The epoch whose tasks run, if its plan has been written down."""
 
     # -- an attempt -----------------------------------------------------------------------------------------
 
@@ -124,7 +136,8 @@ class EpochDriver:
         self.extra = {} if manifest is None else manifest.extra
         # Before anything is read, an empty epoch shows that all state can be opened and fits the program.
         self._restoring = start.restored
-        return self._job.spec(
+        self.replayable = None
+        self._spec = self._job.spec(
             self.folder.storage.root,
             job_id=job_id,
             durable=self.folder.durable,
@@ -132,6 +145,7 @@ class EpochDriver:
             base_epoch=None if manifest is None else manifest.epoch,
             restored=start.restored,
         )
+        return self._spec
 
     def _go_on_after(self, manifest: Manifest | None) -> tuple[events.Offsets | None, Feedback]:
         if self._job.settings.mode == "AT_MOST_ONCE":
@@ -152,7 +166,8 @@ class EpochDriver:
             # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
             if self._cancelled.is_set() or self._serve_savepoints():
                 return Outcome.STOPPED
-            outcome = self._carry_out(self._tell(events.Next(extra or {})), run)
+            self._noted = dict(extra or {})
+            outcome = self._carry_out(self._tell(events.Next(self._noted)), run)
         if self._draining:
             stopped = self._serve_savepoints()
             # A job whose savepoint could not be written goes on, and may end later.
@@ -205,6 +220,7 @@ class EpochDriver:
                     ) from error
                 reached("after manifest")
                 path = self.folder.storage.root + "/" + manifest_name(manifest.epoch)
+                self.metrics.update(*self._reports)
                 self.metrics.checkpoint(manifest, size, shown_root(path))
                 return events.Published()
             case commands.Commit():
@@ -248,6 +264,7 @@ class EpochDriver:
 
     def _run(self, epoch: int, run: RunTasks) -> events.Ran:
         reached("source read")
+        self._write_plan(epoch)
         log = self.metrics.checkpoint_log
         log.begin(epoch)
         with self._in_time(epoch):
@@ -271,11 +288,42 @@ class EpochDriver:
         times = self.planner.take_reports(reports)
         self._warn_of_late(reports)
         log.ran(reports)
-        self.metrics.update(epoch, reports)
-        for uid, (bad, seen) in self.metrics.bad_records.items():
+        # Counted once the epoch is complete: if it is run again, so are its records.
+        self._reports = epoch, reports
+        for uid, (bad, seen) in self.metrics.bad_with(reports).items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
+        if self.replayable is not None:
+            self._noted["counts"] = epoch_counts(self._heads, reports)
+            self.replayable = None
         return events.Ran(acknowledgements, times, at=time.time())
+
+    def _write_plan(self, epoch: int) -> None:
+        """Before the tasks run: what they are going to do, for whoever wants to see it again."""
+        spec = self._spec
+        if spec is None or not self.folder.durable:
+            return
+        self.replayable = None
+        token = uuid.uuid4().hex[:16]
+        plan = EpochPlan(
+            token=token,
+            epoch=epoch,
+            base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
+            job_id=spec.job_id,
+            at=clock.now(),
+            first=epoch == spec.first_epoch,
+            strict=spec.strict,
+            operators={node.uid: node.parallelism for node in self._nodes.values()},
+            work=planned(self._work, self._sources),
+        )
+        try:
+            write_plan(self.folder.storage, plan)
+        except OSError as error:
+            # The job does not need it.
+            _log.warning("epoch %d cannot be replayed, its plan was not written: %s", epoch, error)
+            return
+        self._noted["plan"] = token
+        self.replayable = epoch
 
     @contextlib.contextmanager
     def _in_time(self, epoch: int) -> Iterator[None]:
@@ -395,6 +443,20 @@ class EpochDriver:
             self.planner.close()
             self.savepoints.close()
             self.folder.close(finished=finished, cancelled=cancelled)
+
+
+def epoch_counts(heads: Mapping[int, str], reports: Sequence[TaskReport]) -> dict[str, list[int]]:
+    """What an epoch came to, by the uid of operators: records in and out as far as the tasks tell, of the first of a
+    chain the records in at least."""
+    counts: dict[str, list[int]] = {}
+    for report in reports:
+        for vertex, records in report.records_in.items():
+            if heads[vertex] not in report.operators:
+                counts[heads[vertex]] = [counts.get(heads[vertex], [0])[0] + records]
+        for uid, (records, results) in report.operators.items():
+            before = counts.get(uid, [0, 0])
+            counts[uid] = [before[0] + records, before[1] + results]
+    return counts
 
 
 def _no_tasks(epoch: int, work: Sequence[SubtaskRanges]) -> Any:

@@ -80,6 +80,11 @@ class JobSettings:
     dependencies: Declared = field(default_factory=Declared)
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
+    latency_interval: float = 1.0
+    reporters: dict[str, str] = field(default_factory=dict)
+    """What the configuration says of metrics reporters, by its keys."""
+    program: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """How the command line names the program: the words that do, and its arguments. None if it cannot."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +259,7 @@ class Job:
             share_panes=settings.share_panes,
             object_reuse=settings.object_reuse,
             batch=self.batch,
+            latency_interval=0.0 if self.batch else settings.latency_interval,
             classes=_ship_classes(classes),
         )
 

@@ -4,6 +4,7 @@
 <checkpoint dir>/<job name>/
   lease.json            which driver runs the job
   chk-12/_metadata      a complete checkpoint
+  chk-12/_plan          what the epoch after it reads (`plan_file.py`)
   shared/<uid>/<n>/...  state files, each named by the checkpoints that need it
 ```
 
@@ -43,6 +44,7 @@ from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.errors import JobLocked, StateError, StateNotFound
 from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.plan_file import START
 from millstream.storage.open import open_storage
 from millstream.storage.seal import Seal
 from millstream.storage.storage import Storage, shown_root, stable
@@ -401,7 +403,7 @@ class JobFolder:
         for epoch in epochs:
             self.storage.delete_tree(f"chk-{epoch}")
         # Not `control`: answers may still wait to be read there.
-        for folder in ("shared", "work", "spark"):
+        for folder in ("shared", "work", "spark", START):
             self.storage.delete_tree(folder)
         self.storage.delete(INTENT)
 

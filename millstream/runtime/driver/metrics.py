@@ -1,7 +1,7 @@
 """Figures of a running job, kept by the driver from the tasks' reports: what REST, reporters and the terminal show.
 
 Everything is a total since the job was started by this driver, unless it says otherwise; an epoch is counted once it
-has run, so nothing is counted twice when a task or an epoch is repeated. Rates and shares of time are those of the
+is complete, so nothing is counted twice when a task or an epoch is repeated. Rates and shares of time are those of the
 last seconds (`RATE_SECONDS`). Whoever reads in another thread sees each number whole, and numbers of one epoch or the
 next.
 """
@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from millstream.checkpoint.manifest import Manifest
+from millstream.common.constants import MAX_TIME
 from millstream.graph.level_plan import LevelPlan
 from millstream.graph.operators import FeedbackSourceOp
 from millstream.runtime.base.histogram import Histogram
 from millstream.runtime.driver.checkpoint_log import CheckpointLog
+from millstream.runtime.driver.history import History
 from millstream.runtime.task.spec import store_name
 from millstream.runtime.wire.reports import TaskReport, UserMetric
 from millstream.runtime.wire.rows import client_node
@@ -57,7 +59,8 @@ class SubtaskMetrics:
     buffers_out: int = 0
     busy: float = 0.0
     back_pressured: float = 0.0
-    """It had done its part of the epoch and there was more to read, but those further down were not done."""
+    """The time in which the subtask had done its part of the epoch and there was more to read, but those further down
+    were not done."""
     idle: float = 0.0
     watermark: int | None = None
     state_bytes: int = 0
@@ -98,7 +101,9 @@ class UserMetricTotal:
         """Take in what an epoch says of it."""
         self.count += told.count
         self.value = self.value + told.value if self.kind == "distribution" else told.value
-        self.least, self.largest = told.least, told.largest
+        # Each process that the subtask has run in knows its own only.
+        self.least = min((x for x in (self.least, told.least) if x is not None), default=None)
+        self.largest = max((x for x in (self.largest, told.largest) if x is not None), default=None)
 
 
 @dataclass
@@ -113,6 +118,17 @@ class OperatorMetrics:
         default_factory=dict
     )
     """By groups and name."""
+
+    def add(self, told: Sequence[UserMetric]) -> None:
+        """Take in what an epoch says of the metrics of its functions."""
+        for metric in told:
+            key = metric.groups, metric.name
+            if metric.kind == "absent":
+                self.user.pop(key, None)
+            elif (
+                known := self.user.setdefault(key, UserMetricTotal(metric.kind))
+            ).kind == metric.kind:
+                known.add(metric)
 
 
 @dataclass
@@ -187,6 +203,7 @@ class JobMetrics:
         self.latency: dict[str, Histogram] = {}
         """From the sources to each sink, by its uid."""
         self.checkpoint_log = CheckpointLog()
+        self.history = History()
         self.checkpoints = 0
         self.last_checkpoint_size = 0
         self.last_checkpoint_full_size = 0
@@ -198,6 +215,7 @@ class JobMetrics:
     def update(self, epoch: int, reports: Sequence[TaskReport]) -> None:
         """Take in the reports of an epoch."""
         now = self._clock()
+        self.bad_records = self.bad_with(reports)
         read = sum(self._count(report) for report in reports)
         self._share_out(reports, now)
         # A vertex is as far as its last subtask.
@@ -220,6 +238,43 @@ class JobMetrics:
                 subtask._rate(now)
         self._last = now
         self.epoch = epoch
+        at = time.time()
+        if self.history.is_due(at):
+            self.history.add(at, self._figures(at))
+
+    def watermark_lag(self, at: float) -> float | None:
+        """How far the vertex that is furthest behind in event time is behind the clock, in seconds; None where event
+        time is not used, or has come to its end."""
+        lowest = min(self.watermarks.values(), default=None)
+        return None if lowest is None or lowest == MAX_TIME else at - lowest / 1000
+
+    def _figures(self, at: float) -> dict[str, float | None]:
+        """A point of the history."""
+        last = self.checkpoint_log.records[-1] if self.checkpoint_log.records else None
+        figures: dict[str, float | None] = {
+            "records_per_second": self.records_per_second,
+            "backlog": self.backlog,
+            "watermark_lag": self.watermark_lag(at),
+            "state_bytes": sum(s.state_bytes for v in self.vertices.values() for s in v.subtasks),
+            "latency_p99": max((h.quantile(0.99) for h in self.latency.values()), default=None),
+            "checkpoint_seconds": last.seconds if last is not None and last.ended_at else None,
+        }
+        for id_, vertex in self.vertices.items():
+            rates = [subtask.per_second for subtask in vertex.subtasks]
+            figures[f"busy.{id_}"] = max(rate["busy"] for rate in rates)
+            figures[f"back_pressured.{id_}"] = max(rate["back_pressured"] for rate in rates)
+            figures[f"in.{id_}"] = sum(rate["records_in"] for rate in rates)
+            figures[f"out.{id_}"] = sum(rate["records_out"] for rate in rates)
+        return figures
+
+    def bad_with(self, reports: Sequence[TaskReport]) -> dict[str, tuple[int, int]]:
+        """By uid, bad records and all of them, with those of an epoch that is not counted yet."""
+        together = dict(self.bad_records)
+        for report in reports:
+            for uid, (bad, seen) in report.bad_records.items():
+                before = together.get(uid, (0, 0))
+                together[uid] = before[0] + bad, before[1] + seen
+        return together
 
     def _count(self, report: TaskReport) -> int:
         """Add up what a task has done; the records that it has read from outside."""
@@ -245,15 +300,10 @@ class JobMetrics:
         for uid, late in report.late_records.items():
             self._operator(uid, i).late += late
             self.late_records[uid] = self.late_records.get(uid, 0) + late
-        for uid, (bad, seen) in report.bad_records.items():
+        for uid, (bad, _) in report.bad_records.items():
             self._operator(uid, i).bad += bad
-            before = self.bad_records.get(uid, (0, 0))
-            self.bad_records[uid] = before[0] + bad, before[1] + seen
         for uid, told in report.metrics.items():
-            user = self._operator(uid, i).user
-            for metric in told:
-                key = metric.groups, metric.name
-                user.setdefault(key, UserMetricTotal(metric.kind)).add(metric)
+            self._operator(uid, i).add(told)
         for uid, latency in report.latency.items():
             histogram = self.latency.setdefault(uid, Histogram())
             histogram.merge(latency.buckets, latency.total, latency.largest)
@@ -268,9 +318,11 @@ class JobMetrics:
         epoch took, that is what keeps it from going on."""
         passed = now - self._last
         held_back = any(split.backlog for report in reports for split in report.splits)
+        last = max((report.level for report in reports), default=0)
         over = max((report.started_at + report.seconds for report in reports), default=0.0)
         for report in reports:
-            behind = max(0.0, over - report.started_at - report.seconds) if held_back else 0.0
+            waits = held_back and report.level < last
+            behind = max(0.0, over - report.started_at - report.seconds) if waits else 0.0
             for vertex, seconds in report.busy.items():
                 subtask = self.vertices[vertex].subtasks[report.subtask]
                 busy = min(seconds, passed)

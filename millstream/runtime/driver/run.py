@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
-from millstream.errors import JobCancelled, JobError, told
-from millstream.redaction import get_logger
+from millstream.errors import JobCancelled, JobError, MillstreamError, told
+from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.epochs import EpochDriver
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.metrics import JobMetrics
+from millstream.runtime.driver.plan_file import replay_command
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
 
@@ -56,6 +57,8 @@ class JobRun(ABC):
         # While the status is RESTARTING: what the last attempt failed with, and when the next one begins.
         self.failure: BaseException | None = None
         self.restart_at = 0.0
+        # Where the job can be looked at with a browser, if a REST server of this process shows it.
+        self.web_address: str | None = None
         self._cancelled = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -79,6 +82,12 @@ class JobRun(ABC):
         if self.metrics is not None:
             self.metrics.checkpoint_log.fail(str(error))
         self.failures.append(Failure(time.time(), error, epoch))
+
+    def _say_how_to_replay(self, error: BaseException, epoch: int | None) -> None:
+        """Add to an error, wherever it will be shown, the command that runs the failed epoch again."""
+        program = self.job.settings.program
+        if isinstance(error, MillstreamError) and epoch is not None and program is not None:
+            error.evidence["replay"] = shown(replay_command(program, epoch))
 
     def engine(self) -> dict[str, str]:
         """What there is to know of the engine: names and values, `ui` among them if it has a page of its own."""
@@ -168,6 +177,7 @@ class JobRun(ABC):
                 return
             except BaseException as failure:
                 error = self._translate(failure)
+                self._say_how_to_replay(error, driver.replayable)
                 if self._cancelled.is_set():
                     raise error from _cause(error, failure)
                 epoch = driver.metrics.epoch

@@ -39,6 +39,8 @@ class _ValuePerKey(OperatorUnit[Op]):
         super().__init__(builder, node)
         self._table = self.table(state)
         self._results = Outlet()
+        # In a batch job a key has one result.
+        self.one_for_one = not builder.settings.batch
 
     def look_up(self, record: str, read: Callable[[Any, Any], Any]) -> tuple[str, str, str]:
         """Lines that find the value so far, with `read` for the version before this epoch; the names of the key, of the

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from millstream.graph import operators as ops
@@ -27,7 +28,7 @@ from millstream.runtime.operators.stateless import (
 from millstream.runtime.operators.timestamps import AssignUnit, SourceUnit
 from millstream.runtime.operators.windowing import window_unit
 
-__all__ = ["UNITS", "make_units"]
+__all__ = ["UNITS", "Watch", "make_units", "watching"]
 
 UNITS: dict[type[ops.Operator], Callable[[ChainBuilder, StreamNode], OperatorUnit[Any]]] = {
     ops.SourceOp: SourceUnit,
@@ -61,4 +62,24 @@ UNITS: dict[type[ops.Operator], Callable[[ChainBuilder, StreamNode], OperatorUni
 
 def make_units(builder: ChainBuilder) -> dict[int, OperatorUnit[Any]]:
     """The units of a chain's operators by the numbers of their nodes, the head first."""
-    return {node.id: UNITS[type(node.operator)](builder, node) for node in builder.vertex.nodes}
+    units = {node.id: UNITS[type(node.operator)](builder, node) for node in builder.vertex.nodes}
+    if _watch is not None:
+        _watch(builder, units)
+    return units
+
+
+Watch = Callable[[ChainBuilder, dict[int, OperatorUnit[Any]]], None]
+"""Is shown the units of a chain before they write its code, and may have them write more."""
+
+_watch: Watch | None = None
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Have every chain that is compiled in this process meanwhile shown to `watch`."""
+    global _watch
+    before, _watch = _watch, watch
+    try:
+        yield
+    finally:
+        _watch = before

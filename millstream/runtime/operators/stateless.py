@@ -44,6 +44,8 @@ class _WithKey(OperatorUnit[Op]):
 class MapUnit(_WithKey[ops.MapOp]):
     """One record becomes one."""
 
+    one_for_one = True
+
     def lines(self, record: str, index: int) -> None:
         """An assignment. A pair of the record and a constant needs no call."""
         self.enter_key(record, index)
@@ -57,6 +59,8 @@ class MapUnit(_WithKey[ops.MapOp]):
 
 class ProjectUnit(OperatorUnit[ops.ProjectOp]):
     """Some fields of a tuple or a row."""
+
+    one_for_one = True
 
     def lines(self, record: str, index: int) -> None:
         """A tuple is taken apart in place, all else by a call."""

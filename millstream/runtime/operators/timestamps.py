@@ -24,6 +24,8 @@ Op = TypeVar("Op", bound=ops.Operator)
 class _StageUnit(OperatorUnit[Op]):
     """Takes each record's timestamp, and keeps what its watermarks are made from."""
 
+    one_for_one = True
+
     def __init__(
         self, builder: ChainBuilder, node: StreamNode, strategy: WatermarkStrategy | None
     ) -> None:

@@ -57,6 +57,8 @@ class Chain:
         self.committing = that_do(self.units, "prepare_commit")
         self._keys = [unit.keys for unit in self.units if unit.keys is not None]
         self.writers = builder.writers
+        self.counting = builder.counting
+        self.sinks = [node.uid for node in builder.vertex.nodes if node.is_sink]
         self.settings = builder.settings
         head = builder.vertex.head.operator
         # A source may give one object again and again, and again after a failure.

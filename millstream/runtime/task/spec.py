@@ -93,6 +93,8 @@ class JobSpec:
     untracked: bool = False
     # Classes of the program that cannot be imported, by name, for keys that come out of state.
     classes: bytes = b""
+    # How many seconds apart a source makes latency markers; 0 for none.
+    latency_interval: float = 0.0
     # Where each process finds the key that state is signed with.
     key_file: str | None = None
 

@@ -48,6 +48,7 @@ from millstream.runtime.task.chain import Chain
 from millstream.runtime.task.chain_time import OF_THE_JOB
 from millstream.runtime.task.dependencies import prepared
 from millstream.runtime.task.failure import explain, explain_call, explain_decoding, explain_source
+from millstream.runtime.task.latency import LatencyMarkers
 from millstream.runtime.task.spec import JobSpec, VertexSpec, store_name
 from millstream.runtime.task.state_access import (
     adopt_windows,
@@ -55,7 +56,7 @@ from millstream.runtime.task.state_access import (
     check_keys,
     table_maker,
 )
-from millstream.runtime.wire.codec import END_OF_INPUT, decode
+from millstream.runtime.wire.codec import END_OF_INPUT, LATENCY, decode
 from millstream.runtime.wire.input import ordered
 from millstream.runtime.wire.key_objects import note_program
 from millstream.runtime.wire.output import EdgeWriter
@@ -81,6 +82,8 @@ class _Slot:
         self.subtask = subtask
         self.rows = RowBatch()
         self.used = 0.0
+        # When a latency marker was made last.
+        self.marked = float("-inf")
         self.storage: Storage = job.storage()
         self.chains: dict[int, Chain] = {}
         self.readers: dict[int, SourceReader] = {}
@@ -240,6 +243,7 @@ class LevelTask:
         # By vertex, how long it was worked for.
         self._busy: dict[int, float] = {}
         self._buffers_in: dict[int, int] = {}
+        self._markers = LatencyMarkers(job.latency_interval, self._slot.marked)
         self._chains: dict[int, Chain] = {}
         self._records_in: dict[int, int] = {}
         self._bytes_in: dict[int, int] = {}
@@ -303,10 +307,13 @@ class LevelTask:
                 raise explain_source(error, chain.vertex.head, where) from error
             if not chunk:
                 break
+            marker = self._markers.due()
             if chain.settings.stamped:
                 yield from self._process_stamped(chain, chunk, position, done, split, start)
             else:
                 yield from self._process(chain, 0, chunk, None, position, done, split, start)
+            if marker:
+                self._markers.passed(chain, marker)
             done += len(chunk)
         vertex_id = chain.vertex.id
         self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + done
@@ -319,6 +326,7 @@ class LevelTask:
         stamps: list[int] = []
         for place, item in enumerate(chunk):
             if type(item) is Watermark:
+                self._records_in[chain.vertex.id] = self._records_in.get(chain.vertex.id, 0) - 1
                 first = done + place - len(values)
                 yield from self._process(chain, 0, values, stamps, position, first, split, start)
                 values, stamps = [], []
@@ -349,8 +357,10 @@ class LevelTask:
         done = 0
         chain.time.begin_split({}, new=False, records=True, quiet_ms=0)
         for chunk in chunks:
-            began = self._now()
+            began, marker = self._now(), self._markers.due()
             yield from self._process(chain, 0, chunk, None, position, done, f"partition {channel}")
+            if marker:
+                self._markers.passed(chain, marker)
             self._worked(node, began)
             done += len(chunk)
         with self._explaining(chain):
@@ -402,7 +412,10 @@ class LevelTask:
             stamps = buffer.timestamps
             if buffer.records:
                 chain.time.heard(row.edge)
+            markers = [mark.value for mark in buffer.marks if mark.kind == LATENCY]
             for mark in (*buffer.marks, None):
+                if mark is not None and mark.kind == LATENCY:
+                    continue
                 stop = len(buffer.records) if mark is None else mark.place
                 if stop > done:
                     part = (
@@ -425,6 +438,8 @@ class LevelTask:
                 with self._explaining(chain):
                     chain.time.received(row.edge, row.channel, mark.kind, mark.value)
                 yield from self._full_rows(chain)
+            for marker in markers:
+                self._markers.passed(chain, marker)
             self._worked(vertex_id, began)
         if not begun:
             self._begin_time()
@@ -515,6 +530,7 @@ class LevelTask:
         chain = self._slot.chain(vertex)
         self._chains[vertex.id] = chain
         chain = self._open_state(vertex, chain)
+        chain.counting.begin()
         for writer in chain.writers.values():
             writer.begin(self.epoch)
         place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
@@ -616,6 +632,14 @@ class LevelTask:
             records_out={w.edge: w.records_out for w in writers},
             bytes_out={w.edge: w.bytes_out for w in writers},
             buffers_out={w.edge: w.buffers_out for w in writers},
+            operators={
+                uid: numbers
+                for vertex_id, chain in self._chains.items()
+                for uid, numbers in chain.counting.report(
+                    self._records_in.get(vertex_id, 0), chain.writers
+                ).items()
+            },
+            latency=self._markers.report(),
             splits=splits,
             input_ended=self._ended,
             bad_records={
@@ -625,6 +649,7 @@ class LevelTask:
             registered=registered,
             committables=self._committables,
             late_records={unit.node.uid: late for unit in units if (late := unit.take_late())},
+            metrics={unit.node.uid: told for unit in units if (told := unit.take_metrics())},
             wake_at=min(wake, default=None),
             watermarks={
                 vertex_id: chain.time.watermark
@@ -634,6 +659,7 @@ class LevelTask:
             state_loads=loads,
             state_rebuilds=rebuilds,
         )
+        self._slot.marked = self._markers.last
         if self._ended:
             self._close()
         self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())

@@ -13,6 +13,7 @@ from typing import Any
 
 from millstream.api.evictor import Evictor
 from millstream.api.functions import RuntimeContext
+from millstream.api.metrics import MetricGroup
 from millstream.api.state import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
@@ -97,12 +98,22 @@ class NoWindowState(NamedStates):
 class TriggerContext(Trigger.OnMergeContext):
     """For triggers; `namespace` is the window at hand, `merged` are those that have become part of it."""
 
-    def __init__(self, timers: InternalTimers, scope: KeyContext, states: NamedStates) -> None:
+    def __init__(
+        self,
+        timers: InternalTimers,
+        scope: KeyContext,
+        states: NamedStates,
+        metrics: Callable[[], MetricGroup],
+    ) -> None:
         self._timers = timers
+        self._metrics = metrics
         self._scope = scope
         self._states = states
         self.namespace: Any = None
         self.merged: Sequence[Any] = ()
+
+    def get_metric_group(self) -> MetricGroup:
+        return self._metrics()
 
     def get_current_processing_time(self) -> int:
         return self._timers.now()
@@ -194,8 +205,12 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
 class EvictorContext(Evictor.EvictorContext):
     """What an evictor may ask for."""
 
-    def __init__(self, timers: InternalTimers) -> None:
+    def __init__(self, timers: InternalTimers, metrics: Callable[[], MetricGroup]) -> None:
         self._timers = timers
+        self._metrics = metrics
+
+    def get_metric_group(self) -> MetricGroup:
+        return self._metrics()
 
     def get_current_processing_time(self) -> int:
         return self._timers.now()

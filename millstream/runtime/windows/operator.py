@@ -122,8 +122,10 @@ class WindowOperator:
 
         self._trigger: Trigger[Any, Any] = op.trigger
         self._on_element = op.trigger.on_element
-        self._trigger_context = TriggerContext(timers, scope, NamedStates(scoped, "trigger:"))
-        self._evictor_context = EvictorContext(timers)
+        self._trigger_context = TriggerContext(
+            timers, scope, NamedStates(scoped, "trigger:"), context.get_metrics_group
+        )
+        self._evictor_context = EvictorContext(timers, context.get_metrics_group)
 
         window_states = (
             NamedStates(scoped, "window:") if self._merging is None else NoWindowState(name)

@@ -1,6 +1,6 @@
 """Buffers as bytes (Flink's `NetworkBuffer` and `RecordWriter` serializers).
 
-A buffer holds records of one edge for one target, and *marks* (watermarks, idleness, end of input) at exact
+A buffer holds records of one edge for one target, and *marks* (watermarks, idleness, end of input, latency) at exact
 places between them:
 
 ```
@@ -27,6 +27,7 @@ __all__ = [
     "ACTIVE",
     "END_OF_INPUT",
     "IDLE",
+    "LATENCY",
     "WATERMARK",
     "Buffer",
     "Mark",
@@ -41,6 +42,8 @@ WATERMARK = 1
 IDLE = 2
 END_OF_INPUT = 3
 ACTIVE = 4
+# When a record was read that stands before it, in microseconds since 1970.
+LATENCY = 5
 
 _TIMESTAMPS = 1
 _HEADER = struct.Struct("<BBHI")

@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.errors import RecordNotSerializable, told
 from millstream.runtime.base.text import shorten
-from millstream.runtime.wire.codec import Mark, dumps, encode
+from millstream.runtime.wire.codec import LATENCY, Mark, dumps, encode
 from millstream.runtime.wire.rows import RowBatch, client_node
 
 __all__ = ["GROUP_SHIFT", "EdgeWriter"]
@@ -45,6 +45,7 @@ class EdgeWriter:
         "max_bytes",
         "max_records",
         "operator",
+        "probes",
         "records_out",
         "rows",
         "sequence",
@@ -88,6 +89,8 @@ class EdgeWriter:
         self.stamps: list[list[int]] = [[] for _ in self.targets] if stamped else []
         self.stamp_appends: list[Callable[[int], None]] = [stamps.append for stamps in self.stamps]
         self.marks: list[list[Mark]] = [[] for _ in self.targets]
+        # A latency mark that goes with the next buffer, for each target; 0 is none.
+        self.probes: list[int] = [0] * len(self.targets)
         self.rows = rows
         self.max_bytes = max_bytes
         self.max_records = max_records
@@ -113,6 +116,11 @@ class EdgeWriter:
             if len(marks) >= _MAX_MARKS:
                 self.flush(index)
 
+    def probe(self, value: int) -> None:
+        """Have a latency mark go with the next buffer of every target, which it neither makes nor ends: where buffers
+        begin must not depend on the clock."""
+        self.probes = [waiting or value for waiting in self.probes]
+
     def announce(self, *marks: Mark) -> None:
         """Send marks to every target that are read before the buffers of all channels."""
         payload = encode([], None, marks)
@@ -124,6 +132,9 @@ class EdgeWriter:
         records, marks = self.lists[index], self.marks[index]
         if not records and not marks:
             return
+        if self.probes[index]:
+            marks.append(Mark(len(records), LATENCY, self.probes[index]))
+            self.probes[index] = 0
         stamps = self.stamps[index] if self.stamps else None
         try:
             payload = encode(records, stamps, marks)
@@ -176,6 +187,7 @@ class EdgeWriter:
             marks.clear()
         for stamps in self.stamps:
             stamps.clear()
+        self.probes = [0] * len(self.targets)
         self.sequence = self.first
         self.records_out = self.bytes_out = self.buffers_out = 0
 

@@ -40,7 +40,8 @@ class UserMetric(msgspec.Struct, frozen=True, kw_only=True):
     counted.
 
     A `counter` has counted `count` more. A `meter` too, and is at `value` events a second. A `gauge` is at `value`. A
-    `distribution` got `count` values more that come to `value`, and the least and largest it ever got."""
+    `distribution` got `count` values more that come to `value`, and the least and largest that it got in this process.
+    What is `absent` is a gauge that has no value any more."""
 
     name: str
     kind: str
@@ -62,8 +63,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     level: int
     subtask: int
     attempt: str
-    # In seconds: when the task began, on the clock of its host, what it took until this report was made, and how long of
-    # that it wrote state and prepared its sinks.
+    # In seconds: when the task began, on the clock of its host, what it took until this report was made, and how long
+    # of that it wrote state and prepared its sinks.
     started_at: float = 0.0
     seconds: float
     snapshot: float = 0.0

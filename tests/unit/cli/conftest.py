@@ -31,6 +31,9 @@ class FakeOverrides(ModuleType):
     def set_overrides(self, values: dict[str, str]) -> None:
         self.history.append(values)
 
+    def set_program(self, words: tuple[tuple[str, ...], tuple[str, ...]] | None) -> None:
+        self.program = words
+
     def set_plan_only(self, callback: Callable[[dict[str, Any]], None] | None) -> None:
         self.callback = callback
 

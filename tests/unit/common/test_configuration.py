@@ -292,7 +292,8 @@ def test_check_known():
         }
     )
     assert options.check_known(config) == [
-        "the configuration key 'metrics.scope.task' has no effect: metrics are not reported yet",
+        "the configuration key 'metrics.scope.task' has no effect: "
+        "no reporter that is there forms names from it, as Flink's own for Prometheus does not",
         "unknown configuration key 'paralellism.default'; did you mean 'parallelism.default'?",
         "unknown configuration key 'zzz'",
     ]
@@ -325,7 +326,7 @@ def test_execution_config_defaults():
     assert ExecutionConfig.PARALLELISM_UNKNOWN == -2
     assert config.get_max_parallelism() == -1
     assert config.get_auto_watermark_interval() == 200
-    assert config.get_latency_tracking_interval() == 0
+    assert config.get_latency_tracking_interval() == 1000
     assert config.get_task_cancellation_interval() == 30_000
     assert config.get_task_cancellation_timeout() == 180_000
     assert config.get_global_job_parameters() == {}

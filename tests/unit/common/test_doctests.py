@@ -15,6 +15,7 @@ MODULES = [
     "job_id",
     "job_status",
     "options",
+    "reporter_options",
     "restart_strategy",
     "serialization",
     "time",

@@ -10,7 +10,7 @@ from millstream.api.evictor import (
     TimestampedValue,
 )
 from millstream.api.triggers import DeltaFunction
-from millstream.errors import InvalidArgument, NotSupportedYet
+from millstream.errors import InvalidArgument, UnsupportedOperation
 
 
 class Distance(DeltaFunction):
@@ -98,7 +98,7 @@ def test_what_cannot_be_an_evictor(build):
     assert caught.value.evidence["got"]
 
 
-def test_metrics_are_to_come():
+def test_a_context_of_ones_own_has_no_metrics():
     class Context(Evictor.EvictorContext):
         def get_current_processing_time(self):
             return 0
@@ -106,7 +106,7 @@ def test_metrics_are_to_come():
         def get_current_watermark(self):
             return 0
 
-    with pytest.raises(NotSupportedYet):
+    with pytest.raises(UnsupportedOperation):
         Context().get_metric_group()
 
 

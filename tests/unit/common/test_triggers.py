@@ -16,7 +16,7 @@ from millstream.api.triggers import (
     PurgingTrigger,
 )
 from millstream.api.windows import GlobalWindow, TimeWindow
-from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOperation
+from millstream.errors import InvalidArgument, UnsupportedOperation
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 FIRE_AND_PURGE, PURGE = TriggerResult.FIRE_AND_PURGE, TriggerResult.PURGE
@@ -345,8 +345,8 @@ def test_a_trigger_that_was_not_written_for_merging_says_so():
         DeltaTrigger.of(1, max).on_merge(WINDOW, Context())
 
 
-def test_metrics_are_to_come():
-    with pytest.raises(NotSupportedYet):
+def test_a_context_of_ones_own_has_no_metrics():
+    with pytest.raises(UnsupportedOperation):
         Context().get_metric_group()
 
 

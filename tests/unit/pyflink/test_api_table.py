@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("name", ["api_table.py", "option_table.py", "import_graph.py"])
+@pytest.mark.parametrize(
+    "name", ["api_table.py", "option_table.py", "metric_table.py", "import_graph.py"]
+)
 def test_the_page_is_up_to_date(name: str) -> None:
     script = [sys.executable, str(ROOT / "scripts" / name), "--check"]
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, check=False)

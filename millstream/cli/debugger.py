@@ -1,0 +1,126 @@
+"""pdb for a replay: it shows the user's frames and stops in the user's functions, and nowhere in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import pdb  # noqa: T100 - the debugger is what this is for
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, TypeVar
+
+from millstream.api.functions import Function
+from millstream.errors import UnsupportedOperation
+from millstream.graph.stream_graph import StreamNode
+
+__all__ = ["ReplayDebugger", "entry_points", "where_raised"]
+
+Result = TypeVar("Result")
+
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+# Methods that are not about records.
+_AROUND = {"open", "close", "initialize_state", "snapshot_state", "get_producer_type", "flush"}
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """True of Millstream's own frames, and of generated code."""
+    name = frame.f_code.co_filename
+    return name.startswith((_PACKAGE, "<millstream chain"))
+
+
+class ReplayDebugger(pdb.Pdb):
+    """A debugger to whom Millstream is not there."""
+
+    def __init__(self) -> None:
+        super().__init__(nosigint=True)
+
+    def stop_here(self, frame: FrameType) -> bool:
+        """Never inside of Millstream: a step out of a user's function leads to the next one."""
+        return not _is_ours(frame) and super().stop_here(frame)
+
+    def get_stack(
+        self, f: FrameType | None, t: TracebackType | None
+    ) -> tuple[list[tuple[FrameType, int]], int]:
+        """The user's frames; after a failure, at the one of the function itself, not of what it has called."""
+        stack, at = super().get_stack(f, t)
+        own = [entry for entry in stack if not _is_ours(entry[0])]
+        if not own:
+            return stack, at
+        if f is not None:
+            return own, len(own) - 1
+        file = own[0][0].f_code.co_filename
+        return own, max(n for n, (frame, _) in enumerate(own) if frame.f_code.co_filename == file)
+
+    def run_until_break(self, call: Callable[[], Result]) -> Result:
+        """Call; stop at breakpoints only."""
+        self.reset()
+        self.botframe = sys._getframe()
+        self.set_continue()
+        sys.settrace(self.trace_dispatch)
+        try:
+            return call()
+        finally:
+            self.quitting = True
+            sys.settrace(None)
+
+    def look_at(self, error: BaseException) -> None:
+        """Let the user look around where an error was raised."""
+        self.reset()
+        self.interaction(None, where_raised(error).__traceback__)
+
+    def break_at(self, node: StreamNode) -> None:
+        """Stop whenever a function of an operator is called."""
+        codes = list(entry_points(node))
+        for code in codes:
+            problem = self.set_break(code.co_filename, code.co_firstlineno, funcname=code.co_name)
+            if problem:
+                raise UnsupportedOperation(
+                    f"the debugger cannot stop in a function of '{node.name}'", cause=problem
+                )
+        if not codes:
+            raise UnsupportedOperation(
+                f"'{node.name}' has no function of yours to stop in",
+                declared_at=node.declared_at,
+                hint="name an operator that has one: millstream replay without options lists all",
+            )
+
+
+def where_raised(error: BaseException) -> BaseException:
+    """Of an error and its causes, the first whose traceback leads through the user's code; else the last."""
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    return next((each for each in chain if _leads_to_user(each)), chain[-1])
+
+
+def _leads_to_user(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        if not _is_ours(trace.tb_frame):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def entry_points(node: StreamNode) -> Iterator[CodeType]:
+    """The code of the functions that a user has given to an operator, without what only opens and closes them."""
+    operator: Any = node.operator
+    for each in dataclasses.fields(operator):
+        given = getattr(operator, each.name)
+        if isinstance(given, FunctionType) and not _is_of_millstream(given.__module__):
+            yield given.__code__
+        elif isinstance(given, Function):
+            for kind in type(given).__mro__:
+                if kind is not object and not _is_of_millstream(kind.__module__):
+                    yield from _methods(kind)
+
+
+def _methods(kind: type) -> Iterator[CodeType]:
+    for name, method in vars(kind).items():
+        if isinstance(method, FunctionType) and not name.startswith("__") and name not in _AROUND:
+            yield method.__code__
+
+
+def _is_of_millstream(module: str) -> bool:
+    return module.partition(".")[0] == "millstream"

@@ -1,0 +1,169 @@
+"""What an epoch was planned to be, written down before its tasks run, so that it can be run again (`replay.py`).
+
+```
+chk-6/_metadata   checkpoint 6
+chk-6/_plan       what epoch 7 reads, which goes on from there; gone with the checkpoint
+start/_plan       the same of an epoch that goes on from nothing
+```
+
+The file is rewritten by every attempt of the epoch. It tells which ranges of which splits went to which subtask, what
+receivers are told of splits, and when the epoch began. Records that only the driver has are in it if they are few.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from millstream.checkpoint.manifest import list_epochs
+from millstream.checkpoint.statefile import damaged
+from millstream.runtime.wire.codec import dumps
+from millstream.runtime.wire.ranges import SplitRange, SubtaskRanges
+from millstream.runtime.wire.reports import SplitProgress
+from millstream.storage.seal import signed, verified
+from millstream.storage.storage import Storage
+
+__all__ = [
+    "START",
+    "EpochPlan",
+    "PlannedRange",
+    "PlannedWork",
+    "plan_name",
+    "planned",
+    "read_plan",
+    "replay_command",
+    "replayable",
+    "write_plan",
+]
+
+START = "start"
+# Records that only the driver has are kept up to so many bytes an epoch.
+_MOST_BYTES = 1 << 20
+
+
+class PlannedRange(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a split. `records` are pickled, if only the driver had them; `left_out` if they were too many."""
+
+    channel: int
+    progress: SplitProgress
+    new: bool
+    quiet_ms: int
+    records: bytes | None = None
+    left_out: bool = False
+
+
+class PlannedWork(msgspec.Struct, frozen=True, array_like=True):
+    """What a subtask of a source, named by its uid, reads."""
+
+    source: str
+    subtask: int
+    ranges: list[PlannedRange]
+    ended: bool
+    over: bool
+
+
+class EpochPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """An epoch that goes on from checkpoint `base`, or from nothing. `at` is the clock when it began. `first` is true
+    of the first epoch of an attempt, `strict` if all restored state had to be asked for; `operators` has the
+    parallelism of all of them by uid. The manifest that the epoch ends with has the same `token`."""
+
+    token: str
+    epoch: int
+    base: int | None
+    job_id: str
+    at: int
+    first: bool
+    strict: bool
+    operators: dict[str, int]
+    work: list[PlannedWork]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(EpochPlan)
+
+
+def plan_name(base: int | None) -> str:
+    """Where the plan of the epoch after a checkpoint is kept.
+
+    >>> plan_name(6), plan_name(None)
+    ('chk-6/_plan', 'start/_plan')
+    """
+    return f"{START if base is None else f'chk-{base}'}/_plan"
+
+
+def planned(work: Sequence[SubtaskRanges], uids: Mapping[int, str]) -> list[PlannedWork]:
+    """An epoch's work as a plan has it; `uids` names the sources by their vertices."""
+    room = _MOST_BYTES
+    parts: list[PlannedWork] = []
+    for one in work:
+        ranges: list[PlannedRange] = []
+        for part in one.ranges:
+            records = _pickled(part.records) if part.records else None
+            left_out = bool(part.records) and (records is None or len(records) > room)
+            if left_out:
+                records = None
+            room -= len(records or b"")
+            ranges.append(
+                PlannedRange(
+                    part.channel, part.progress, part.new, part.quiet_ms, records, left_out
+                )
+            )
+        parts.append(PlannedWork(uids[one.vertex], one.subtask, ranges, one.ended, one.over))
+    return parts
+
+
+def _pickled(records: list[Any]) -> bytes | None:
+    try:
+        return dumps(records)
+    except Exception:
+        # Whether they can be sent anywhere is not decided here.
+        return None
+
+
+def write_plan(storage: Storage, plan: EpochPlan) -> None:
+    """Write an epoch's plan, in place of that of a former attempt."""
+    name = plan_name(plan.base)
+    storage.write(name, signed(storage.seal, name, _encoder.encode(plan)))
+
+
+def read_plan(storage: Storage, base: int | None) -> EpochPlan | None:
+    """The plan of the epoch after a checkpoint; None if there is none."""
+    name = plan_name(base)
+    try:
+        data = storage.read(name)
+    except FileNotFoundError:
+        return None
+    try:
+        return _decoder.decode(verified(storage.seal, name, data))
+    except msgspec.DecodeError as error:
+        raise damaged(name, str(error)) from None
+
+
+def replayable(storage: Storage) -> list[int]:
+    """The epochs that have a plan and whatever they go on from, oldest first."""
+    found = [epoch + 1 for epoch in list_epochs(storage) if storage.exists(plan_name(epoch))]
+    first = read_plan(storage, None)
+    return sorted({*found, *([] if first is None else [first.epoch])})
+
+
+def replay_command(program: tuple[tuple[str, ...], tuple[str, ...]], epoch: int) -> str:
+    """What to type to see an epoch again; `program` is the words that name the program, and its arguments.
+
+    >>> replay_command((("job.py",), ("--input", "a b")), 7)
+    "millstream replay job.py --epoch 7 -- --input 'a b'"
+    """
+    words, arguments = program
+    line = ["millstream", "replay", *words, "--epoch", str(epoch)]
+    return shlex.join([*line, "--", *arguments] if arguments else line)
+
+
+def as_ranges(work: PlannedWork, vertex: int, records: Sequence[list[Any] | None]) -> SubtaskRanges:
+    """The work of a plan, for the tasks; `records` are those of its ranges that only the driver had."""
+    ranges = tuple(
+        SplitRange(part.channel, part.progress, held, part.new, part.quiet_ms)
+        for part, held in zip(work.ranges, records, strict=True)
+    )
+    return SubtaskRanges(vertex, work.subtask, ranges, work.ended, work.over)
