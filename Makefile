@@ -129,6 +129,10 @@ bench: $(STAMP) ## benchmarks (BENCH=file.py BENCH_ARGS="...")
 parity: $(STAMP) ## examples/pyflink under PyFlink and under Millstream: the same output? (minutes)
 	@$(with_java) $(BIN)/python scripts/parity.py $(PARITY_ARGS)
 
+.PHONY: screenshots
+screenshots: $(STAMP) ## pictures of the dashboard into docs/images, from a job that runs (SCREENSHOTS_ARGS=--spark)
+	@$(with_java) $(BIN)/python scripts/screenshots.py $(SCREENSHOTS_ARGS)
+
 .PHONY: doctor
 doctor: $(STAMP) ## check this machine, with a real Spark job
 	@$(with_java) $(BIN)/millstream doctor --spark

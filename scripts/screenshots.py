@@ -1,7 +1,7 @@
 """Runs a job and photographs the dashboard that shows it. Usage: python scripts/screenshots.py [--spark] [--seconds 75]
 
-The job is keyed, windowed and skewed, drops what is late, skips what is broken and fails once, so that there is something
-to see on every page. The pictures go to docs/images/dashboard-*.png.
+The job is keyed, windowed and skewed, drops what is late, skips what is broken and fails once, so that there is
+something to see on every page. The pictures go to docs/images/dashboard-*.png.
 """
 
 from __future__ import annotations
