@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
