@@ -27,8 +27,8 @@ def verdict(replay: Replay) -> str:
         )
     if not replay.completed:
         return (
-            "the epoch ran through; the first run is not known to have completed it. If it failed, then in a sink, in "
-            "the engine, or in something that does not always happen"
+            "the epoch runs through; the first run has not completed it. If that failed, and the program is the same, "
+            "then in a sink, in the engine, or in something that does not always happen"
         )
     if not replay.differences and not replay.counts:
         return "the same state changes as the first run"

@@ -14,6 +14,7 @@ from millstream.api.sink import Sink
 from millstream.checkpoint.manifest import list_epochs
 from millstream.common.configuration import Configuration
 from millstream.common.execution_mode import RuntimeExecutionMode
+from millstream.common.job_status import JobStatus
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.serialization import Encoder
 from millstream.common.time import Time
@@ -598,6 +599,28 @@ def test_a_disk_that_is_full_does_not_stop_a_job(tmp_path, monkeypatch, caplog):
         totals(tmp_path)
     assert "epoch 1 cannot be replayed, its plan was not written" in caplog.text
     assert replayable(folder_of(tmp_path)) == []
+
+
+def test_a_running_job_is_not_disturbed(tmp_path):
+    settings = {
+        "execution.checkpointing.dir": str(tmp_path),
+        "execution.checkpointing.num-retained": "1000",
+    }
+    overrides.set_overrides(settings)
+    try:
+        with recording() as recorded:
+            out: list[object] = []
+            client = compat.start(100, out, 1)
+            compat.wait_for(out, 100)
+            storage = folder_of(tmp_path, "compatibility")
+            held = storage.exists("lease.json")
+            check_epoch(storage, [job_of(partial(compat.start, 100, [], 1))], recorded, 1)
+            status = client.get_job_status().result(60)
+            client.cancel().result(60)
+    finally:
+        overrides.set_overrides({})
+    assert held
+    assert status is JobStatus.RUNNING
 
 
 # -- what is refused -------------------------------------------------------------------------------

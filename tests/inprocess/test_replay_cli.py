@@ -97,6 +97,23 @@ def really_typed(folder, *words, keys=""):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "named"), [(["job.py", "x y"], "job.py"), (["-m", "job", "x y"], "-pym job")]
+)
+def test_plain_python_says_how_to_replay_too(tmp_path, words, named):
+    (tmp_path / "job.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert f"  replay: millstream replay {named} --epoch 2 -- 'x y'\n" in done.stderr
+
+
 def test_a_failed_epoch(failed):
     done = typed(failed, "replay", "job.py", "--epoch", "2")
     assert done.exit_code == 1
@@ -169,7 +186,7 @@ def test_arguments_of_the_program_follow(failed):
     done = typed(failed, "replay", "job.py", "--epoch", "2", "--", "12")
     assert done.exit_code == 0, done.stderr
     assert "balance: total of 'b': 9 → 21" in done.stdout
-    assert "the first run is not known to have completed it" in done.stdout
+    assert "the epoch runs through; the first run has not completed it" in done.stdout
     assert typed(failed, "replay", "job.py", "--epoch", "2", "12").stdout == done.stdout
 
 

@@ -163,7 +163,7 @@ def _replayed(
         changes(overlay, base, after, without=sinks),
         first is not None,
         [] if first is None else changes(overlay, first, after, without=sinks),
-        {} if first is None else _other_counts(first, epoch_counts(heads, reports)),
+        {} if first is None else _other_counts(first, epoch_counts(heads, reports), without=sinks),
     )
 
 
@@ -387,8 +387,8 @@ def _completed(
 
 
 def _other_counts(
-    first: Manifest, counts: Mapping[str, Sequence[int]]
+    first: Manifest, counts: Mapping[str, Sequence[int]], without: Mapping[str, str]
 ) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
     then: Mapping[str, Sequence[int]] = first.extra.get("counts", {})
-    uids = then.keys() & counts.keys()
+    uids = (then.keys() & counts.keys()) - without.keys()
     return {uid: (then[uid], counts[uid]) for uid in sorted(uids) if list(then[uid]) != counts[uid]}

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import inspect
 import logging
-import secrets
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,7 +24,7 @@ from millstream.rest.settings import TOKEN_CHARACTERS, RestSettings, is_loopback
 from millstream.rest.start import PORTS, listen
 from tests.rest import PORT, Client, application
 
-TOKEN = secrets.token_urlsafe(32)
+TOKEN = "kq3Zr0vT5nUe8yW1xC7bLd2GhJ9fPsA4mKoQiEtRvXz"
 OWN = {"x-millstream": "1"}
 JOB = "/jobs/" + "a" * 32
 
