@@ -16,6 +16,7 @@ from millstream.datastream import (
     ProcessWindowFunction,
     StreamExecutionEnvironment,
 )
+from millstream.datastream.connectors.datagen import DataGeneratorSource
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.runtime.base.histogram import Histogram
 from millstream.runtime.driver.metrics import JobMetrics
@@ -159,6 +160,16 @@ def test_who_is_behind_a_slow_operator_is_busy_and_who_is_before_it_held_back():
     assert slow.subtasks[0].busy >= 12 * 0.05
     assert slow.subtasks[0].back_pressured == 0
     assert source.subtasks[0].busy < slow.subtasks[0].busy / 2
+
+
+def test_nobody_is_held_back_who_reads_all_there_is():
+    env = environment(1, millstream__epoch__interval="5 ms")
+    source = DataGeneratorSource(lambda n: n, 40, 400)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "paced").rebalance()
+    stream.map(lambda n: n).add_sink(lambda n: None)
+    metrics = run(env)
+    assert metrics.epoch > 1
+    assert {s.back_pressured for v in metrics.vertices.values() for s in v.subtasks} == {0}
 
 
 def test_state_and_checkpoints_are_told_of(tmp_path):

@@ -83,8 +83,8 @@ class EpochDriver:
         # What the epoch that ran last has for the driver.
         self._rows: deque[EpochRow] = deque()
         self._ran: int | None = None
-        # Its number, and what its tasks have said.
-        self._reports: tuple[int, Sequence[TaskReport]] = (-1, ())
+        # Its number, what its tasks have said, and whether there was more to read.
+        self._reports: tuple[int, Sequence[TaskReport], bool] = (-1, (), False)
         self._nodes = {node.uid: node for node in job.graph.nodes.values()}
         self._apart = fed_back_to(job.graph)
         self._restoring = False
@@ -289,7 +289,7 @@ class EpochDriver:
         self._warn_of_late(reports)
         log.ran(reports)
         # Counted once the epoch is complete: if it is run again, so are its records.
-        self._reports = epoch, reports
+        self._reports = epoch, reports, self.planner.limited
         for uid, (bad, seen) in self.metrics.bad_with(reports).items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)

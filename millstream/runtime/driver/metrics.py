@@ -212,12 +212,12 @@ class JobMetrics:
         self.started = time.time()
         self._last = clock()
 
-    def update(self, epoch: int, reports: Sequence[TaskReport]) -> None:
-        """Take in the reports of an epoch."""
+    def update(self, epoch: int, reports: Sequence[TaskReport], held_back: bool = False) -> None:
+        """Take in the reports of an epoch; `held_back` says that there was more to read than it took."""
         now = self._clock()
         self.bad_records = self.bad_with(reports)
         read = sum(self._count(report) for report in reports)
-        self._share_out(reports, now)
+        self._share_out(reports, now, held_back)
         # A vertex is as far as its last subtask.
         lowest: dict[int, int] = {}
         for report in reports:
@@ -250,14 +250,16 @@ class JobMetrics:
 
     def _figures(self, at: float) -> dict[str, float | None]:
         """A point of the history."""
-        last = self.checkpoint_log.records[-1] if self.checkpoint_log.records else None
+        # The checkpoint of this epoch is still on its way.
+        done = (c for c in reversed(self.checkpoint_log.records) if c.status == "COMPLETED")
+        last = next(done, None)
         figures: dict[str, float | None] = {
             "records_per_second": self.records_per_second,
             "backlog": self.backlog,
             "watermark_lag": self.watermark_lag(at),
             "state_bytes": sum(s.state_bytes for v in self.vertices.values() for s in v.subtasks),
             "latency_p99": max((h.quantile(0.99) for h in self.latency.values()), default=None),
-            "checkpoint_seconds": last.seconds if last is not None and last.ended_at else None,
+            "checkpoint_seconds": None if last is None else last.seconds,
         }
         for id_, vertex in self.vertices.items():
             rates = [subtask.per_second for subtask in vertex.subtasks]
@@ -311,13 +313,12 @@ class JobMetrics:
         self.state_rebuilds += report.state_rebuilds
         return read
 
-    def _share_out(self, reports: Sequence[TaskReport], now: float) -> None:
+    def _share_out(self, reports: Sequence[TaskReport], now: float, held_back: bool) -> None:
         """What every subtask did with the time since the last epoch was counted.
 
         Levels run one after the other. Who is done waits for those further down; if there was more to read than the
         epoch took, that is what keeps it from going on."""
         passed = now - self._last
-        held_back = any(split.backlog for report in reports for split in report.splits)
         last = max((report.level for report in reports), default=0)
         over = max((report.started_at + report.seconds for report in reports), default=0.0)
         for report in reports:

@@ -69,6 +69,11 @@ class EpochPlanner:
         self._sources.rewind(self.offset, times or {})
         self._loops.take(feedback or {})
 
+    @property
+    def limited(self) -> bool:
+        """True if there was more to read than the planned epoch takes."""
+        return self._counts and self._sources.limited
+
     def end_offsets(self) -> dict[str, dict[str, int]]:
         """Where the planned epoch ends, for a manifest."""
         return {uid: numbered(positions) for uid, positions in self._end.items()}
