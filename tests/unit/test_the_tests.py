@@ -23,6 +23,8 @@ CHANCE = "the moment is to be any moment"
 AWAY = "a server is away, or silent, for longer than its clients wait at first"
 SLEEPERS = {
     "tests/inprocess/test_figures.py:_slowly": KNOWN,
+    "tests/integration/test_figures.py:test_all_of_them": PACE,
+    "tests/integration/test_figures.py:test_back_pressure_and_latency": KNOWN,
     "tests/inprocess/test_options.py:_late_by_a_moment": KNOWN,
     "tests/waiting.py:_last": "everybody's waiting",
     "tests/chaos/chaos.py:_Run._kill_worker": CHANCE,

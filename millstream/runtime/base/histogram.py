@@ -18,7 +18,7 @@ class Histogram:
     >>> histogram = Histogram()
     >>> for milliseconds in range(1, 101):
     ...     histogram.add(milliseconds / 1000)
-    >>> histogram.count, round(histogram.quantile(0.5), 3), histogram.largest
+    >>> histogram.count, round(histogram.quantile(0.5), 2), histogram.largest
     (100, 0.05, 0.1)
     """
 
