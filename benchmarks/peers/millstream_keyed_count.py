@@ -9,7 +9,7 @@ from typing import Any
 from tally_sink import UNLIMITED, TallySink, report_epochs
 from workload import CHECKPOINT_MS, Pair, mark_start, to_pair
 
-from millstream.common import WatermarkStrategy
+from millstream.common import Configuration, WatermarkStrategy
 from millstream.datastream import MapFunction, RuntimeExecutionMode, StreamExecutionEnvironment
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 
@@ -32,12 +32,15 @@ class ToPair(MapFunction):
 def main() -> None:
     args = argparse.ArgumentParser()
     args.add_argument("--records", type=int, required=True)
+    args.add_argument("-D", dest="options", action="append", default=[], metavar="KEY=VALUE")
     args.add_argument("--source-only", action="store_true")
     args.add_argument("--one-epoch", action="store_true", help="no checkpoints on the way")
     args.add_argument("--batch", action="store_true", help="in batch mode: each key's last sum")
     opts = args.parse_args()
     with tempfile.TemporaryDirectory() as out:
-        env = StreamExecutionEnvironment.get_execution_environment()
+        options = dict(option.split("=", 1) for option in opts.options)
+        configuration = Configuration.from_dict(options)
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.set_parallelism(2)
         if opts.batch:
             env.set_runtime_mode(RuntimeExecutionMode.BATCH)

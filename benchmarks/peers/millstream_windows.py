@@ -22,7 +22,7 @@ from window_workload import (
 )
 from workload import CHECKPOINT_MS, WARM_UP, mark_start
 
-from millstream.common import Time, WatermarkStrategy
+from millstream.common import Configuration, Time, WatermarkStrategy
 from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.datastream import (
     AggregateFunction,
@@ -80,10 +80,13 @@ def assigner(case: Case) -> Any:
 def main() -> None:
     args = argparse.ArgumentParser()
     args.add_argument("--records", type=int, required=True)
+    args.add_argument("-D", dest="options", action="append", default=[], metavar="KEY=VALUE")
     args.add_argument("--case", choices=list(CASES), required=True)
     opts = args.parse_args()
     with tempfile.TemporaryDirectory() as out:
-        env = StreamExecutionEnvironment.get_execution_environment()
+        options = dict(option.split("=", 1) for option in opts.options)
+        configuration = Configuration.from_dict(options)
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.set_parallelism(2)
         env.enable_checkpointing(CHECKPOINT_MS)
         source = DataGeneratorSource(number, opts.records, UNLIMITED)
