@@ -26,6 +26,10 @@ _ASSIGNED = re.compile(
          (?P<value>[rRbBfFuU]{{0,2}}(?:{_QUOTED})|[^\s,;)&}}\]'\"]+)""",
     re.IGNORECASE | re.VERBOSE,
 )
+# The same where a path or an address quotes signs, as the folder of a job does with its name: to the next part.
+_IN_PATHS = re.compile(
+    rf"(?P<name>{_NAME}[\w.-]*%3[AD])(?:[^\s%/&;,'\"]|%(?!2[06CF]|3B))+", re.IGNORECASE
+)
 _USER_INFO = re.compile(r"(?<=://)[^\s'\"/@:]*:(?!\.\.\.@)[^\s'\"]+(?=@)")
 _BEARER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 # Control characters but tab and new line; and those that turn the direction of text, which can make a line lie.
@@ -67,6 +71,7 @@ def without_secrets(text: str) -> str:
             text = pattern.sub(_HIDDEN, text)
     text = _USER_INFO.sub(_HIDDEN, text)
     text = _ASSIGNED.sub(_hide, text)
+    text = _IN_PATHS.sub(rf"\g<name>{_HIDDEN}", text)
     return _BEARER.sub(rf"\1 {_HIDDEN}", text)
 
 

@@ -89,7 +89,9 @@ class Meter(Metric):
     def get_rate(self) -> float:
         """How many there are a second, over the time span."""
         since = time.monotonic() - self._span
-        return sum(value for second, value in self._events if second > since) / self._span
+        # A copy, which another thread of the function does not lengthen.
+        events = list(self._events)
+        return sum(value for second, value in events if second > since) / self._span
 
 
 class Distribution(Metric):
@@ -178,9 +180,10 @@ class MetricGroup:
 
     def _all(self) -> Iterator[tuple[tuple[tuple[str, ...], ...], str, Metric]]:
         """Every metric that is shown, with the groups that it stands in and its name."""
-        for name, metric in self._metrics.items():
+        # Copies, which another thread of the function does not lengthen.
+        for name, metric in list(self._metrics.items()):
             yield self.path, name, metric
-        for group in self._groups.values():
+        for group in list(self._groups.values()):
             yield from group._all()
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -40,8 +41,7 @@ class Rest:
     """The REST API of a driver."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_address(url):
             hint = f"as in --url {_URL}"
             raise InvalidArgument("this is no address of a REST API", got=url[:200], hint=hint)
         self.url = url.rstrip("/")
@@ -58,7 +58,8 @@ class Rest:
                 return json.loads(answer.read(_LARGEST))
         except urllib.error.HTTPError as error:
             raise self._refused(error.code) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException, RecursionError) as error:
+            # Who answers may speak anything, or JSON without end.
             reason = getattr(error, "reason", error)
             hint = "see the address in the job's progress line, and give it with --url"
             raise JobError(f"nobody answers at {self.url}", cause=str(reason), hint=hint) from None
@@ -74,13 +75,34 @@ class Rest:
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that there are, in short."""
         answer = self.get("/millstream/jobs")
-        found: list[dict[str, Any]] = answer["jobs"]
-        return found
+        try:
+            return [
+                {name: str(job[name]) for name in ("jid", "name", "state")}
+                for job in answer["jobs"]
+            ]
+        except (KeyError, TypeError):
+            raise self._no_driver() from None
 
     def job(self, id_: str) -> dict[str, Any]:
         """One job, in full."""
         document: dict[str, Any] = self.get(f"/millstream/jobs/{quote(id_, safe='')}")
+        if not isinstance(document, dict) or not {"name", "state", "vertices"} <= set(document):
+            raise self._no_driver()
         return document
+
+    def _no_driver(self) -> JobError:
+        hint = "is this a driver's address?"
+        return JobError(f"{self.url} answers with something else than jobs", hint=hint)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Asking for the port checks it.
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return False
+    return bool(known) and url.isprintable() and " " not in url
 
 
 @click.command()
@@ -136,7 +158,7 @@ def top(
 
 
 def _token(path: Path) -> str:
-    token = path.read_text(encoding="utf-8").strip()
+    token = path.read_text(encoding="utf-8", errors="replace").strip()
     if not token or not token.isascii() or not token.isprintable():
         raise ConfigurationError("the file holds no token", file=str(path))
     return token
@@ -179,7 +201,7 @@ def _by_folder(directory: str, wanted: str, token: str | None) -> tuple[Rest, st
             mine = [other["jid"] for other in rest.jobs() if same & {other["jid"], other["name"]}]
             if mine:
                 return rest, mine[0]
-        except (JobError, KeyError, TypeError):
+        except JobError:
             # Somebody else's port.
             continue
     ports = f"{_PORTS[0]} to {_PORTS[-1]}"

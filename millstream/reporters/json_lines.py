@@ -9,6 +9,7 @@ import atexit
 import json
 import math
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -99,15 +100,18 @@ class JsonLinesReporter:
     def _rotate(self, more: int) -> None:
         """A file that has become too large is kept beside the new one, in the place of the one before it."""
         try:
-            size = self._path.stat().st_size
+            facts = self._path.stat()
         except FileNotFoundError:
             return
-        if size and size + more > self._max_size:
+        size = facts.st_size
+        if stat.S_ISREG(facts.st_mode) and size and size + more > self._max_size:
             self._path.replace(self._path.with_name(self._path.name + ".1"))
             self._torn = False
 
     def _append(self, data: bytes) -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        # A pipe that nobody reads is an error, and nothing to wait for.
+        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        file = os.open(self._path, how, 0o644)
         try:
             left = memoryview(data)
             while left:
@@ -177,12 +181,17 @@ def _user(metrics: OperatorMetrics) -> list[dict[str, Any]]:
             },
             "kind": metric.kind,
             "count": metric.count,
-            "value": metric.value,
-            "least": metric.least,
-            "largest": metric.largest,
+            "value": _finite(metric.value),
+            "least": _finite(metric.least),
+            "largest": _finite(metric.largest),
         }
         for (groups, name), metric in list(metrics.user.items())
     ]
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity, and sums of numbers may come to one."""
+    return value if value is None or math.isfinite(value) else None
 
 
 def _clean(values: dict[str, Value]) -> dict[str, Value]:

@@ -101,7 +101,7 @@ def families(samples: Iterable[Sample]) -> list[Metric]:
     found: dict[str, Metric] = {}
     known: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     for name, labels, value, about in samples:
-        key = name, tuple(labels.items())
+        key = name, tuple(sorted(labels.items()))
         if key in known:
             continue
         known.add(key)

@@ -118,12 +118,12 @@ def _named(key: UserKey) -> tuple[str, dict[str, str]]:
     groups, name = key
     scope = "_".join([*(group[0] for group in groups), name])
     labels = {_label(group[0]): printable(group[1]) for group in groups if len(group) == 2}
-    return _NOT_IN_NAMES.sub("_", scope), labels
+    return _NOT_IN_NAMES.sub("_", shown(scope)), labels
 
 
 @lru_cache(maxsize=1024)
 def _label(name: str) -> str:
-    label = _NOT_IN_LABELS.sub("_", name)
+    label = _NOT_IN_LABELS.sub("_", shown(name))
     if label in _OWN or label.startswith("__"):
         return f"exported_{label}"
     return f"_{label}" if label[0].isdigit() else label

@@ -7,6 +7,7 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -65,12 +66,15 @@ class Control:
 
     def savepoint(self, job: ShownJob, asked: SavepointBody | StopBody, client: str) -> str:
         """Ask for a savepoint; the id of the request."""
-        run = job.run
-        if run is None or run.done:
-            raise Refused(409, f"the job has ended: {job.state}")
         trigger = uuid.uuid4().hex if asked.trigger_id is None else asked.trigger_id.lower()
         if not _TRIGGER.fullmatch(trigger):
             raise Refused(400, "a triggerId has 32 hex digits")
+        if (job.id, trigger) in self._asked:
+            # The same request once more: its answer was lost. The job may have stopped with it.
+            return trigger
+        run = job.run
+        if run is None or run.done:
+            raise Refused(409, f"the job has ended: {job.state}")
         path = self._folder(job, asked.target_directory)
         stop = isinstance(asked, StopBody)
         drain = isinstance(asked, StopBody) and asked.drain
@@ -78,7 +82,6 @@ class Control:
         future: CompletableFuture[str] = CompletableFuture()
         with self._lock:
             if (job.id, trigger) in self._asked:
-                # The same request once more: its answer was lost.
                 return trigger
             self._asked[job.id, trigger] = future
             while len(self._asked) > _REMEMBERED:
@@ -100,7 +103,9 @@ class Control:
                 future.set_exception(failure)
                 return
             if cancels:
-                self.cancel(job, client)
+                # One that has ended meanwhile needs no end.
+                with suppress(Refused):
+                    self.cancel(job, client)
             future.set_result(done.result())
 
         def ask() -> None:

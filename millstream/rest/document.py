@@ -54,7 +54,10 @@ def document(job: ShownJob, now: float) -> dict[str, Any]:
         "backlog": 0 if metrics is None else metrics.backlog,
         "lag": {}
         if metrics is None
-        else {shown(name): dict(splits) for name, splits in list(metrics.lag.items())},
+        else {
+            shown(name): {shown(split): lag for split, lag in list(splits.items())}
+            for name, splits in list(metrics.lag.items())
+        },
         "mode": "BATCH" if job.batch else "STREAMING",
         "engine": _engine(job),
         "parallelism": max(vertex.parallelism for vertex in shape.vertices),

@@ -19,7 +19,8 @@ from millstream.datastream import (
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.runtime.base.histogram import Histogram
-from millstream.runtime.driver.metrics import JobMetrics
+from millstream.runtime.driver.metrics import LAGS_KEPT, JobMetrics
+from millstream.runtime.wire.reports import SplitProgress, TaskReport
 from tests.support import environment
 
 ODD = OutputTag("odd", Types.INT())
@@ -206,3 +207,44 @@ def test_a_histogram_is_within_its_bounds():
         histogram.mean,
     )
     assert Counter(other.buckets) == Counter(histogram.buckets)
+
+
+def test_the_lag_of_two_sources_of_one_name():
+    env = environment(1, epoch=5)
+    first, second = (env.from_collection(range(20)).uid(uid) for uid in ("a", "b"))
+    first.union(second).add_sink(lambda n: None)
+    lag = run(env).lag
+    assert {name.rpartition(" ")[2]: list(of) for name, of in lag.items()} == {
+        "(a)": ["collection"],
+        "(b)": ["collection"],
+    }
+
+
+def test_what_goes_round_has_no_lag():
+    env = environment(1, epoch=5)
+    loop = env.from_collection(range(10)).iterate()
+    less = loop.map(lambda n: n - 1)
+    loop.close_with(less.filter(lambda n: n > 0))
+    less.filter(lambda n: n <= 0).add_sink(lambda n: None)
+    metrics = run(env)
+    # The files of a loop are others in each epoch: a job would tell of ever more.
+    assert metrics.lag == {"Source: Collection Source": {"collection": 0}}
+    assert metrics.records == 10
+
+
+def test_splits_that_were_read_long_ago_are_not_told_of_for_ever():
+    env = environment(1)
+    env.from_collection(range(3)).uid("files").add_sink(lambda n: None)
+    metrics = run(env)
+    for number in range(3):
+        splits = [
+            SplitProgress("files", f"{number}-{n}", 0, 1, True, n == 0) for n in range(LAGS_KEPT)
+        ]
+        report = TaskReport(
+            epoch=number + 1, level=0, subtask=0, attempt="", seconds=0.0, splits=splits
+        )
+        metrics.update(number + 1, [report])
+        (lag,) = metrics.lag.values()
+        assert len(lag) == LAGS_KEPT
+        assert lag[f"{number}-0"] == 1
+        assert lag[f"{number}-{LAGS_KEPT - 1}"] == 0

@@ -316,6 +316,22 @@ def test_groups_whose_names_are_odd():
     assert shown[OF_OPERATOR + "a_b"] == [1]
 
 
+def test_groups_in_another_order_are_no_second_series():
+    samples = [Sample("x", {"a": "1", "b": "2"}, 1, ""), Sample("x", {"b": "2", "a": "1"}, 2, "")]
+    assert [s.value for f in families(samples) for s in f.samples] == [1]
+
+
+def test_names_of_metrics_tell_no_secrets():
+    part = OperatorMetrics()
+    part.add([UserMetric(name="password=hunter2", kind="gauge", groups=(("token=abc", "v"),))])
+    from millstream.reporters import samples
+
+    operator = type("Operator", (), {"metrics": part})
+    (made,) = samples._of_functions(operator, {})
+    assert "hunter2" not in made.name
+    assert "abc" not in made.name + "".join(made.labels)
+
+
 def test_labels_that_are_not_wanted_and_values_as_flink_has_them(jobs):
     of_flink = "org.apache.flink.metrics.prometheus.PrometheusReporterFactory"
     jobs(
@@ -487,6 +503,29 @@ def test_a_folder_that_is_not_there(jobs, tmp_path, caplog):
     run = jobs(with_json(tmp_path / "no" / "such" / "file", interval="1 ms"))
     until(lambda: "metrics cannot be written" in caplog.text)
     assert run.metrics.records == COUNT
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe"])
+def test_a_path_that_is_no_file_stays_as_it_is(what, tmp_path, caplog):
+    path = tmp_path / what
+    path.mkdir() if what == "folder" else os.mkfifo(path)
+    reporter = JsonLinesReporter(str(path), 10, max_size=1)
+    reporter._write("{}")
+    assert "metrics cannot be written" in caplog.text
+    assert [file.name for file in tmp_path.iterdir()] == [what]
+
+
+def test_sums_without_end_are_no_json(jobs):
+    run = jobs()
+    (operator,) = next(
+        v for v in run.metrics.vertices.values() if "count" in v.operators
+    ).operators["count"][:1]
+    for _ in range(3):
+        operator.user[(), "sizes"].add(UserMetric(name="sizes", kind="distribution", value=1e308))
+    at = look(run)
+    assert at is not None
+    text = json.dumps(document(at), allow_nan=False)
+    assert '"value": null' in text
 
 
 def test_the_last_line_is_written_before_the_process_ends(tmp_path):

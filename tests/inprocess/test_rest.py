@@ -11,13 +11,16 @@ import urllib.error
 import urllib.request
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from millstream.common.completable_future import CompletableFuture
 from millstream.common.configuration import Configuration
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import ConfigurationError
 from millstream.rest import start
+from millstream.rest.control import Control, SavepointBody
 from millstream.rest.jobs import KEPT, Jobs
 from millstream.rest.logs import LOGS
 from millstream.rest.routes import ROUTES
@@ -275,6 +278,28 @@ def test_a_job_is_stopped_with_a_savepoint(job, folder, caplog):
     assert "with drain asked by" in caplog.text
     for path in ("stop", "savepoints"):
         assert client.request("POST", f"/jobs/{run.job.id}/{path}", OWN, b"{}").status == 409
+
+
+def test_the_same_stop_twice_is_one(job):
+    """Whoever has not got the answer asks again, and the job may have stopped by then."""
+    run, client = job
+    body = {"triggerId": "d" * 32}
+    operation = savepoint(run, client, "stop", body)
+    assert run.wait(60)
+    assert savepoint(run, client, "stop", body) == operation
+
+
+def test_a_savepoint_of_a_job_that_ends_before_it_is_cancelled():
+    taken: CompletableFuture[str] = CompletableFuture()
+    run = SimpleNamespace(done=False, savepoint=lambda *path, **how: taken)
+    settings = SimpleNamespace(savepoint_dir="/data", checkpoint_dir=None)
+    shown = SimpleNamespace(id="a" * 32, name="n", state="FINISHED", run=run, settings=settings)
+    control = Control(any_savepoint_dir=False)
+    trigger = control.savepoint(shown, SavepointBody(cancel_job=True), "127.0.0.1")
+    run.done = True
+    taken.set_result("/data/savepoint-1")
+    until(lambda: control.outcome(shown, trigger)["status"]["id"] == "COMPLETED", seconds=10)
+    assert control.outcome(shown, trigger)["operation"] == {"location": "/data/savepoint-1"}
 
 
 def test_a_savepoint_may_end_the_job(job):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any, ClassVar
 
 import pytest
@@ -294,6 +295,9 @@ def test_top_with_a_token(driver, tmp_path):
         (["nobody"], "there is no job 'nobody'"),
         (["--url", "http://127.0.0.1:1"], "nobody answers at http://127.0.0.1:1"),
         (["--url", "file:///etc/passwd"], "this is no address of a REST API"),
+        (["--url", "http://127.0.0.1:port"], "this is no address of a REST API"),
+        (["--url", "http://[::1"], "this is no address of a REST API"),
+        (["--url", "http://127.0.0.1:1/a b"], "this is no address of a REST API"),
         (["--dir", "no/such/folder", "clicks"], "there is no job 'clicks'"),
     ],
 )
@@ -302,6 +306,35 @@ def test_top_that_finds_nothing(driver, arguments, says):
     done = shown_by(*arguments, *url, "--once")
     assert done.exit_code == 1
     assert says in done.output
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n[]",
+        b'HTTP/1.1 200 OK\r\n\r\n{"jobs": null}',
+        b'HTTP/1.1 200 OK\r\n\r\n{"jobs": [{"jid": "a"}]}',
+        b'HTTP/1.1 200 OK\r\n\r\n{"jobs": [{"jid": "a", "name": "n", "state": "RUNNING"}]}',
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+    ],
+    ids=["ssh", "chunks", "list", "none", "nameless", "no document", "deep"],
+)
+def test_top_of_what_is_no_driver(answer):
+    class Other(BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1 << 16)
+            self.request.sendall(answer)
+
+    with TCPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        done = shown_by("--once", "--url", f"http://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+        thread.join()
+    assert done.exit_code == 1
+    assert done.output.startswith("[JOB_FAILED]")
 
 
 def test_which_of_several(driver):

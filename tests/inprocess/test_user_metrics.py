@@ -290,3 +290,15 @@ def test_a_gauge_that_fails_later_is_gone():
     assert totals.user[(), "g"].value == 1
     totals.add(metrics.take())
     assert totals.user == {}
+
+
+def test_metrics_that_another_thread_adds_meanwhile():
+    group = UserMetrics("Map").group
+    group.counter("first")
+    group.add_group("group").counter("inner")
+    found = group._all()
+    assert next(found)[1] == "first"
+    group.counter("second")
+    (_, inner, _) = next(found)
+    group.add_group("more")
+    assert [inner, *(name for _, name, _ in found)] == ["inner"]

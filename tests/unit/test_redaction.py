@@ -55,6 +55,8 @@ HIDDEN = [
     f"url?sas={CANARY}&v=1",
     f'password="a\\"{CANARY}"',
     f'passphrase = f"{CANARY}"',
+    f"/data/count%20password%3D{CANARY}%20words/chk-2",
+    f"https://host/a?q=token%3a{CANARY}%21&x=1",
 ]
 
 

@@ -36,10 +36,9 @@ class UserMetrics:
 
     def take(self) -> list[UserMetric]:
         """What is new since the last time; of gauges, what they are at."""
-        # Other threads of a function may be at work on the group.
         return [
             news
-            for groups, name, metric in list(self.group._all())
+            for groups, name, metric in self.group._all()
             if (news := self._safely(groups, name, metric)) is not None
         ]
 

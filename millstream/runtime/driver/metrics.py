@@ -25,6 +25,7 @@ from millstream.runtime.wire.reports import TaskReport, UserMetric
 from millstream.runtime.wire.rows import client_node
 
 __all__ = [
+    "LAGS_KEPT",
     "RATE_SECONDS",
     "JobMetrics",
     "OperatorMetrics",
@@ -35,6 +36,9 @@ __all__ = [
 
 RATE_SECONDS = 10.0
 """Rates are over the epochs that ended in so many seconds, and over one at least."""
+
+LAGS_KEPT = 1000
+"""So many splits of a source are told of, unless more of them are behind: a folder has ever more files."""
 
 _RATED = (
     "records_in",
@@ -175,7 +179,7 @@ class JobMetrics:
             )
             for v in plan.vertices
         }
-        self._source_names = {v.head.uid: v.head.name for v in plan.sources}
+        self._source_names = _names_of_sources(plan)
         self._vertex_of = {node.id: v.id for v in plan.vertices for node in v.nodes}
         self._vertex_of_uid = {node.uid: v.id for v in plan.vertices for node in v.nodes}
         self._source_of_edge = {e.id: self._vertex_of[e.source_node] for e in plan.edges}
@@ -228,11 +232,7 @@ class JobMetrics:
         self.records += read
         self.records_per_second = read / max(1e-6, now - self._last)
         self.backlog = sum(split.backlog for report in reports for split in report.splits)
-        # Who was not read had nothing.
-        self.lag = {name: dict.fromkeys(splits, 0) for name, splits in self.lag.items()}
-        for split in (split for report in reports for split in report.splits):
-            name = self._source_names.get(split.source, split.source)
-            self.lag.setdefault(name, {})[split.split] = split.backlog
+        self.lag = self._lags(reports)
         for vertex_metrics in self.vertices.values():
             for subtask in vertex_metrics.subtasks:
                 subtask._rate(now)
@@ -241,6 +241,20 @@ class JobMetrics:
         at = time.time()
         if self.history.is_due(at):
             self.history.add(at, self._figures(at))
+
+    def _lags(self, reports: Sequence[TaskReport]) -> dict[str, dict[str, int]]:
+        """By source and split, what the epoch has left to be read."""
+        # Who was not read had nothing.
+        lag = {name: dict.fromkeys(splits, 0) for name, splits in self.lag.items()}
+        for split in (split for report in reports for split in report.splits):
+            name = self._source_names.get(split.source)
+            if name is not None:
+                lag.setdefault(name, {})[split.split] = split.backlog
+        for splits in lag.values():
+            over = max(0, len(splits) - LAGS_KEPT)
+            for name in [name for name, behind in splits.items() if not behind][:over]:
+                del splits[name]
+        return lag
 
     def watermark_lag(self, at: float) -> float | None:
         """How far the vertex that is furthest behind in event time is behind the clock, in seconds; None where event
@@ -360,3 +374,14 @@ class JobMetrics:
         node = client_node(edge)
         vertex = self._source_of_edge[edge] if node is None else self._vertex_of[node]
         return self.vertices[vertex]
+
+
+def _names_of_sources(plan: LevelPlan) -> dict[str, str]:
+    """By uid, what each source is called; those of one name, by their uids too. What goes round is no source: its
+    splits are files of ours, new ones in every epoch."""
+    heads = [v.head for v in plan.sources if not isinstance(v.head.operator, FeedbackSourceOp)]
+    times = Counter(head.name for head in heads)
+    return {
+        head.uid: head.name if times[head.name] == 1 else f"{head.name} ({head.uid})"
+        for head in heads
+    }
