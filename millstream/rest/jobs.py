@@ -194,6 +194,8 @@ class Jobs:
         """Show a job from now on."""
         job = ShownJob(run, configuration)
         with self._lock:
+            # Behind all others, also where a job comes back under its id.
+            self._jobs.pop(job.id, None)
             self._jobs[job.id] = job
         run.on_done(lambda: self._ended(job))
         return job

@@ -7,6 +7,7 @@ later.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from importlib import import_module
@@ -69,6 +70,10 @@ class RestServer:
             _log.exception("the REST server has failed")
         finally:
             self._socket.close()
+
+    def forsake(self) -> None:
+        """Let go of the socket in a forked child."""
+        self._socket.close()
 
     def stop(self) -> None:
         """Stop answering; for tests, a process ends with it running."""
@@ -150,6 +155,18 @@ def _started(settings: RestSettings, *, wanted: bool) -> RestServer | None:
     server.start()
     _log.info("the REST API and the dashboard are at %s", server.address)
     return server
+
+
+def _forget() -> None:
+    """In a child that was forked: nobody answers there, and the socket is the parent's."""
+    global _lock, _server
+    _lock = threading.Lock()
+    server, _server = _server, None
+    if server is not None:
+        server.forsake()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def stop_server() -> None:

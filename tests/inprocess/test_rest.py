@@ -484,6 +484,17 @@ def test_all_jobs_of_a_process_have_one_server():
         assert names == {"first": "RUNNING", "second": "FINISHED"}
 
 
+def test_a_forked_child_has_no_server():
+    with watched() as (run, address):
+        server = server_of_process()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if server_of_process() is None and server._socket.fileno() < 0 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert server_of_process() is server
+        assert fetch(address, "/jobs")[1] == {"jobs": [{"id": run.job.id, "status": "RUNNING"}]}
+
+
 def test_a_job_cannot_open_the_server_of_another(tmp_path):
     token = tmp_path / "token"
     token.write_text("t" * 43)
