@@ -32,7 +32,10 @@ def verdict(replay: Replay) -> str:
         )
     if not replay.differences and not replay.counts:
         return "the same state changes as the first run"
-    return "not the same as the first run: something in the program is not deterministic, goes by the clock, or has changed"
+    return (
+        "not the same as the first run: something in the program is not deterministic, goes by the clock, "
+        "or has changed"
+    )
 
 
 def as_text(replay: Replay, operator: str | None, limit: int) -> Iterator[str]:
