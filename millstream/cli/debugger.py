@@ -39,6 +39,8 @@ class ReplayDebugger(pdb.Pdb):
 
     def __init__(self) -> None:
         super().__init__(nosigint=True)
+        # By file and first line, the functions to stop in. Lambdas may share both with others, and their name too.
+        self._wanted: dict[tuple[str, int], list[CodeType]] = {}
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         """What happens in a frame."""
@@ -50,6 +52,12 @@ class ReplayDebugger(pdb.Pdb):
     def stop_here(self, frame: FrameType) -> bool:
         """Never inside of Millstream: a step out of a user's function leads to the next one."""
         return not _is_ours(frame) and super().stop_here(frame)
+
+    def break_here(self, frame: FrameType) -> bool:
+        """Not in a neighbour of the function that is meant, on the same line."""
+        code = frame.f_code
+        wanted = self._wanted.get((code.co_filename, code.co_firstlineno), [code])
+        return any(code == each for each in wanted) and super().break_here(frame)
 
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
@@ -85,6 +93,7 @@ class ReplayDebugger(pdb.Pdb):
         """Stop whenever a function of an operator is called."""
         codes = list(entry_points(node))
         for code in codes:
+            self._wanted.setdefault((code.co_filename, code.co_firstlineno), []).append(code)
             problem = self.set_break(code.co_filename, code.co_firstlineno, funcname=code.co_name)
             if problem:
                 raise UnsupportedOperation(

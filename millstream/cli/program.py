@@ -74,11 +74,12 @@ class Program:
         settings = [
             f"-D{key}={value}"
             for key, value in self.overrides.items()
-            if not key.startswith(_WHERE_FROM)
+            if not (key.startswith(_WHERE_FROM) or (self.paths and key == "python.files"))
         ]
+        files = ["-pyfs", ",".join(self.paths)] if self.paths else []
         pyflink = ["--pyflink"] if self.pyflink else []
         named = [self.script] if self.script else ["-pym", self.module or ""]
-        return (*settings, *pyflink, *named)
+        return (*settings, *files, *pyflink, *named)
 
 
 class ProgramCommand(click.Command):

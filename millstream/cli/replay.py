@@ -6,8 +6,9 @@ program, so that its classes are found as they were.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +95,7 @@ class _Asked:
     type=click.IntRange(min=0),
     default=1000,
     show_default=True,
-    help="How many records, and how many changes, are shown; all are counted.",
+    help="How many records, ranges and changes are shown; all are counted.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as lines of JSON.")
 def replay(
@@ -132,8 +133,10 @@ def _inside_of(program: Program, call: Callable[[Any], bool]) -> bool:
     stdout = sys.stdout
 
     def take(job: Any) -> None:
-        with redirect_stdout(stdout):
-            answers.append(call(job))
+        # A program that catches everything may come here again.
+        if not answers:
+            with redirect_stdout(stdout):
+                answers.append(call(job))
 
     overrides.set_job_only(take)
     try:
@@ -185,11 +188,12 @@ def _replay(job: Any, asked: _Asked) -> bool:
         else Watcher(kept, asked.limit)
     )
     debugger = ReplayDebugger() if asked.post_mortem or asked.break_at else None
+    if debugger is not None and asked.break_at is not None:
+        debugger.break_at(nodes[asked.break_at])
 
     def around(run: Callable[[], list[Any]]) -> list[Any]:
         if debugger is None or asked.break_at is None:
             return run()
-        debugger.break_at(nodes[asked.break_at])
         return debugger.run_until_break(run)
 
     try:
@@ -204,8 +208,7 @@ def _replay(job: Any, asked: _Asked) -> bool:
         if asked.as_json
         else as_text(made, asked.operator, asked.limit)
     )
-    for line in lines:
-        echo(line)
+    _write(lines)
     if made.error is not None:
         if not asked.as_json:
             click.echo("")
@@ -213,6 +216,17 @@ def _replay(job: Any, asked: _Asked) -> bool:
         if debugger is not None and asked.post_mortem:
             debugger.look_at(made.error)
     return made.error is None and not made.differences and not made.counts
+
+
+def _write(lines: Iterable[str]) -> None:
+    """Write lines until nobody reads them any more, as `head` does."""
+    try:
+        for line in lines:
+            echo(line)
+    except BrokenPipeError:
+        # Python would try once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def _folder(job: Any, directory: str | None) -> Any:

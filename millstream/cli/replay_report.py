@@ -32,7 +32,10 @@ def verdict(replay: Replay) -> str:
         )
     if not replay.differences and not replay.counts:
         return "the same state changes as the first run"
-    return "not the same as the first run: something in the program is not deterministic, or it has changed"
+    return (
+        "not the same as the first run: something in the program is not deterministic, goes by the clock, "
+        "or has changed"
+    )
 
 
 def as_text(replay: Replay, operator: str | None, limit: int) -> Iterator[str]:
@@ -44,7 +47,7 @@ def as_text(replay: Replay, operator: str | None, limit: int) -> Iterator[str]:
     yield f"epoch {plan.epoch} of '{on_one_line(replay.job.settings.name)}', which goes on from {after}"
     yield f"the clock stands at {began}"
     yield from _headed("read", list(_ranges(replay)), limit)
-    yield from _headed("records in and out", list(_counts(replay, names)), limit)
+    yield from _headed("records in and out", list(_counts(replay, names)), len(names))
     sinks = muted_sinks(replay.job)
     for uid, name in sinks.items():
         seen = watcher.taken.get(uid)

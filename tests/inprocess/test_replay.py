@@ -32,6 +32,7 @@ from millstream.datastream import (
 from millstream.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from millstream.datastream.window import EventTimeSessionWindows
 from millstream.errors import (
+    JobError,
     SourceError,
     StateDamaged,
     StateMismatch,
@@ -601,6 +602,48 @@ def test_a_disk_that_is_full_does_not_stop_a_job(tmp_path, monkeypatch, caplog):
     assert replayable(folder_of(tmp_path)) == []
 
 
+def test_a_plan_that_cannot_be_told_does_not_stop_a_job(tmp_path, monkeypatch, caplog):
+    def clueless(work, uids):
+        raise ValueError("a name that is no text")
+
+    monkeypatch.setattr(epochs, "planned", clueless)
+    with recording():
+        totals(tmp_path)
+    assert "epoch 1 cannot be replayed, its plan was not written" in caplog.text
+
+
+def test_a_damaged_plan_of_the_first_epoch_leaves_the_others(failed):
+    storage, job = failed
+    storage.write(plan_name(None), b"?")
+    assert replayable(storage) == [6, 7]
+    assert replayed(job, storage, 6).completed
+    with pytest.raises(StateDamaged, match="start/_plan"):
+        replayed(job, storage, 0)
+
+
+def test_a_function_that_exits(tmp_path):
+    def leave(value):
+        if value == 4:
+            raise SystemExit(0)
+        return value
+
+    def program():
+        env = env_in(tmp_path)
+        env.from_collection(range(9)).uid("numbers").map(leave).uid("leave").print().uid("out")
+        env.execute("job")
+
+    overrides.set_program((("job.py",), ()))
+    try:
+        with pytest.raises(JobError, match="was ended by SystemExit") as caught:
+            program()
+    finally:
+        overrides.set_program(None)
+    assert caught.value.evidence["replay"] == "millstream replay job.py --epoch 1"
+    replay = replayed(job_of(program), folder_of(tmp_path), 1)
+    assert isinstance(replay.error, JobError)
+    assert "was ended by SystemExit" in str(replay.error)
+
+
 def test_a_running_job_is_not_disturbed(tmp_path):
     settings = {
         "execution.checkpointing.dir": str(tmp_path),
@@ -638,8 +681,11 @@ def test_epochs_that_are_not_retained(failed):
     with pytest.raises(StateNotFound, match="epoch 3 cannot be replayed") as caught:
         replayed(job, storage, 3)
     assert caught.value.evidence["can_be_replayed"] == "0, 6, 7"
-    with pytest.raises(StateNotFound, match="epoch 12 cannot be replayed"):
+    # The first one is always there, which does not make those after it epochs to come.
+    assert "execution.checkpointing.num-retained" in str(caught.value.hint)
+    with pytest.raises(StateNotFound, match="epoch 12 cannot be replayed") as caught:
         replayed(job, storage, 12)
+    assert "has not begun yet" in str(caught.value.hint)
 
 
 def test_the_hint_names_the_setting_that_keeps_more(tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import chdir
@@ -152,6 +153,7 @@ def test_no_more_is_shown_than_asked_for(failed):
         in (done.stdout)
     )
     assert "  balance: total of 'a': 2 → 6\n  … and 1 more" in done.stdout
+    assert re.search("Sink: Print to Std. Out  +3  +0  uid out\n", done.stdout)
 
 
 def test_lines_of_json(failed):
@@ -253,6 +255,18 @@ def test_the_debugger_stops_in_the_functions_of_an_operator(failed):
     assert "millstream" not in session.replace(str(failed), "")
 
 
+def test_of_several_functions_on_a_line_one_is_meant(tmp_path):
+    text = PROGRAM.replace(
+        ".map(parse)", ".map(parse).map(lambda v: v).uid('same').map(lambda w: w)"
+    )
+    (tmp_path / "job.py").write_text(text)
+    assert typed(tmp_path, "run", "job.py").exit_code == 1
+    words = ["replay", "job.py", "--epoch", "1", "--break-at", "same"]
+    done = really_typed(tmp_path, *words, keys="c\n" * 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("<lambda>()") == 3
+
+
 def test_a_step_out_of_a_function_leads_into_the_next_one(failed):
     keys = "r\ns\np line\nq\n"
     done = really_typed(
@@ -277,6 +291,45 @@ def test_what_cannot_be_done_is_said(failed, words, told):
     assert done.exit_code == 1
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+    assert "the epoch fails" not in done.stdout
+
+
+def test_the_first_execute_is_what_is_meant(tmp_path):
+    once = "def once():\n" + "".join(f"    {line}\n" for line in PROGRAM.splitlines())
+    twice = once + "\n\ntry:\n    once()\nexcept BaseException:\n    once()\n"
+    (tmp_path / "job.py").write_text(twice)
+    assert typed(tmp_path, "run", "job.py").exit_code == 1
+    done = typed(tmp_path, "replay", "job.py", "--epoch", "0")
+    assert done.stdout.count("epoch 0 of 'balances'") == 1
+
+
+def test_modules_that_the_command_line_named_are_found_again(tmp_path):
+    (tmp_path / "my libs").mkdir()
+    (tmp_path / "my libs" / "helper.py").write_text("")
+    (tmp_path / "job.py").write_text("import helper\n" + PROGRAM)
+    done = typed(tmp_path, "run", "-pyfs", "my libs", "job.py")
+    (line,) = re.findall("  replay: millstream (.*)\n", done.stderr)
+    again = really_typed(tmp_path, *shlex.split(line))
+    assert "the epoch fails" in again.stdout, again.stderr
+
+
+def test_whoever_reads_may_go(failed):
+    words = [sys.executable, "-m", "millstream", "replay", "job.py", "--epoch", "1", "--json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        words,
+        cwd=failed,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    os.close(writer)
+    assert done.stderr == "building\n"
+    assert done.returncode == 1
 
 
 def test_a_program_that_never_executes(tmp_path):

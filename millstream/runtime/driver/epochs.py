@@ -305,20 +305,20 @@ class EpochDriver:
             return
         self.replayable = None
         token = uuid.uuid4().hex[:16]
-        plan = EpochPlan(
-            token=token,
-            epoch=epoch,
-            base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
-            job_id=spec.job_id,
-            at=clock.now(),
-            first=epoch == spec.first_epoch,
-            strict=spec.strict,
-            operators={node.uid: node.parallelism for node in self._nodes.values()},
-            work=planned(self._work, self._sources),
-        )
         try:
+            plan = EpochPlan(
+                token=token,
+                epoch=epoch,
+                base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
+                job_id=spec.job_id,
+                at=clock.now(),
+                first=epoch == spec.first_epoch,
+                strict=spec.strict,
+                operators={node.uid: node.parallelism for node in self._nodes.values()},
+                work=planned(self._work, self._sources),
+            )
             write_plan(self.folder.storage, plan)
-        except OSError as error:
+        except Exception as error:
             # The job does not need it.
             _log.warning("epoch %d cannot be replayed, its plan was not written: %s", epoch, error)
             return

@@ -20,6 +20,7 @@ import msgspec
 
 from millstream.checkpoint.manifest import list_epochs
 from millstream.checkpoint.statefile import damaged
+from millstream.errors import StateDamaged
 from millstream.runtime.wire.codec import dumps
 from millstream.runtime.wire.ranges import SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress
@@ -143,9 +144,13 @@ def read_plan(storage: Storage, base: int | None) -> EpochPlan | None:
 
 
 def replayable(storage: Storage) -> list[int]:
-    """The epochs that have a plan and whatever they go on from, oldest first."""
+    """The epochs that have a plan and whatever they go on from, oldest first. One whose plan is damaged counts, if its
+    number is known without it."""
     found = [epoch + 1 for epoch in list_epochs(storage) if storage.exists(plan_name(epoch))]
-    first = read_plan(storage, None)
+    try:
+        first = read_plan(storage, None)
+    except StateDamaged:
+        first = None
     return sorted({*found, *([] if first is None else [first.epoch])})
 
 

@@ -35,6 +35,7 @@ from millstream.checkpoint.manifest import (
 )
 from millstream.checkpoint.restore import fits_as_is
 from millstream.errors import (
+    StateDamaged,
     StateMismatch,
     StateNotFound,
     UnsupportedOperation,
@@ -48,9 +49,11 @@ from millstream.runtime.driver.plan_file import (
     EpochPlan,
     PlannedWork,
     as_ranges,
+    plan_name,
     read_plan,
     replayable,
 )
+from millstream.runtime.driver.run import exit_of
 from millstream.runtime.operators.registry import watching
 from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.state.changes import StateChange, changes
@@ -147,6 +150,8 @@ def _replayed(
         if is_damage(raised):
             raise
         error = raised
+    except SystemExit as raised:
+        error = exit_of(raised)
     finally:
         _close(spec, failed=error is not None)
     first = _first_run(storage, plan)
@@ -197,7 +202,7 @@ def _check_kind(job: Job) -> None:
 
 
 def _plan_of(storage: Storage, epoch: int) -> EpochPlan:
-    first = read_plan(storage, None)
+    first = _plan_from_nothing(storage, epoch)
     plan = first if first is not None and first.epoch == epoch else read_plan(storage, epoch - 1)
     if plan is not None and plan.epoch == epoch:
         return plan
@@ -216,9 +221,19 @@ def _plan_of(storage: Storage, epoch: int) -> EpochPlan:
         folder=where,
         can_be_replayed=listed,
         hint=f"{_RETAINED} keeps more checkpoints; all of a job that has ended in order are gone"
-        if not can or epoch < can[0]
+        if not can or epoch < can[-1]
         else "this epoch has not begun yet",
     )
+
+
+def _plan_from_nothing(storage: Storage, epoch: int) -> EpochPlan | None:
+    """The plan of the epoch that went on from nothing. If it is damaged, the others can be read all the same."""
+    try:
+        return read_plan(storage, None)
+    except StateDamaged:
+        if not storage.exists(plan_name(epoch - 1)):
+            raise
+        return None
 
 
 @contextmanager

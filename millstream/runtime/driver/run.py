@@ -118,7 +118,9 @@ class JobRun(ABC):
             if self._cancelled.is_set():
                 self.status = JobStatus.CANCELED
             else:
-                self.error = error if isinstance(error, Exception) else _exit_of(error)
+                self.error = error if isinstance(error, Exception) else exit_of(error)
+                if self.error is not error and self._driver is not None:
+                    self._say_how_to_replay(self.error, self._driver.replayable)
                 self._failed(self.error)
                 self.status = JobStatus.FAILED
         finally:
@@ -293,7 +295,7 @@ def _cause(error: BaseException, failure: BaseException) -> BaseException | None
     return error.__cause__ if error is failure else failure
 
 
-def _exit_of(error: BaseException) -> JobError:
+def exit_of(error: BaseException) -> JobError:
     """A function of the job called `exit`: that is the job's failure, not the client's end."""
     msg = f"the job was ended by {told(error)}"
     failure = JobError(msg, hint="raise an exception instead of calling exit() in a function")
