@@ -83,6 +83,11 @@ class Rest:
         except (KeyError, TypeError):
             raise self._no_driver() from None
 
+    def process(self) -> int | None:
+        """The number of the driver's process."""
+        answer = self.get("/millstream/jobs")
+        return answer.get("pid") if isinstance(answer, dict) else None
+
     def job(self, id_: str) -> dict[str, Any]:
         """One job, in full."""
         document: dict[str, Any] = self.get(f"/millstream/jobs/{quote(id_, safe='')}")
@@ -196,11 +201,9 @@ def _by_folder(directory: str, wanted: str, token: str | None) -> tuple[Rest, st
     for port in _PORTS:
         rest = Rest(f"http://127.0.0.1:{port}", token)
         try:
-            # One that has no checkpoint yet has no id in its folder.
-            same = {job.job_id, job.name} - {""}
-            mine = [other["jid"] for other in rest.jobs() if same & {other["jid"], other["name"]}]
-            if mine:
-                return rest, mine[0]
+            # Others may run a job of that name, and a job that goes on has another id than its folder says.
+            if rest.process() == job.lease.pid:
+                return rest, _chosen(rest.jobs(), job.name)
         except JobError:
             # Somebody else's port.
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +24,8 @@ _SHARES = ("busy", "back_pressured", "idle")
 
 def job_list(jobs: Jobs, now: float) -> dict[str, Any]:
     """All jobs, each in a line."""
-    return {"jobs": [_line(job, now) for job in jobs.all()], "version": __version__}
+    lines = [_line(job, now) for job in jobs.all()]
+    return {"jobs": lines, "version": __version__, "pid": os.getpid()}
 
 
 def _line(job: ShownJob, now: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import re
 import signal
 import subprocess
@@ -199,6 +200,7 @@ class Driver(BaseHTTPRequestHandler):
     documents: ClassVar[dict[str, Any]]
     token: str | None = None
     asked: ClassVar[list[str]]
+    pid = 0
 
     def do_GET(self):
         if self.token is not None and self.headers["Authorization"] != f"Bearer {self.token}":
@@ -219,9 +221,10 @@ class Driver(BaseHTTPRequestHandler):
             answer = document.pop(0) if isinstance(document, list) else document
         else:
             answer = {
+                "pid": self.pid,
                 "jobs": [
                     {"jid": i, "name": d["name"], "state": d["state"]} for i, d in self.listed()
-                ]
+                ],
             }
         body = json.dumps(answer).encode()
         self.send_response(200)
@@ -364,9 +367,12 @@ def test_top_by_folder(driver, tmp_path, monkeypatch):
         driver.documents[run.job.id] = a_document(name="numbers")
         port = int(driver.url.rpartition(":")[2])
         monkeypatch.setattr(top, "_PORTS", range(port, port + 1))
+        # Somebody else runs a job of that name.
+        assert "has no REST API here" in shown_by("numbers", "--dir", str(tmp_path)).output
+        driver.pid = os.getpid()
         done = shown_by("numbers", "--dir", str(tmp_path), "--once")
         assert done.output.startswith("numbers: RUNNING"), done.output
-        driver.documents.clear()
+        driver.pid = 0
         assert "has no REST API here" in shown_by("numbers", "--dir", str(tmp_path)).output
     finally:
         run.cancel()
