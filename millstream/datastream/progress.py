@@ -37,10 +37,11 @@ def _describe(run: JobRun) -> str:
         f"{name}: epoch {metrics.epoch}, {metrics.records:,} records, "
         f"{metrics.records_per_second:,.0f}/s"
     )
-    # Where a job stands that is over is no news.
-    news = [] if run.done else [_lag(metrics), _watermark(metrics), _bottleneck(metrics)]
-    address: str | None = run.web_address
-    return ", ".join(filter(None, [text, *news, address]))
+    if run.done:
+        # Where a job stands that is over is no news, and its page may be gone with the process.
+        return text
+    news = [_lag(metrics), _watermark(metrics), _bottleneck(metrics), run.web_address]
+    return ", ".join(filter(None, [text, *news]))
 
 
 def _lag(metrics: JobMetrics) -> str | None:
