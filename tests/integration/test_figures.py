@@ -16,6 +16,11 @@ from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.datastream import ProcessWindowFunction
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 from millstream.datastream.window import TumblingEventTimeWindows
+from millstream.reporters.moment import id_of, look
+from millstream.reporters.samples import samples_of
+from millstream.rest.document import document
+from millstream.rest.jobs import ShownJob
+from millstream.rest.values import task_values
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.wire.keys import key_group
 from tests.integration.conftest import MakeEnv
@@ -112,6 +117,31 @@ def test_all_of_them(make_env: MakeEnv, tmp_path: Path) -> None:
     assert metrics.latency["sink"].count > 0
     assert metrics.checkpoint_log.completed == metrics.checkpoints > 0
     assert metrics.checkpoint_log.failed == 0
+    # What REST, the page's document and Prometheus say is the same.
+    run = client._run
+    page = document(ShownJob(run, {}), time.time())
+    told = {
+        (operator["uid"], name): operator[name]
+        for vertex in page["vertices"]
+        for operator in vertex["operators"]
+        for name in ("records_in", "records_out", "late", "bad")
+    }
+    assert told["windows", "records_in"] == len(good)
+    assert told["windows", "records_out"] == told["sink", "records_in"] == len(fired)
+    assert told["windows", "late"] == len(late)
+    assert told["parse", "bad"] == RECORDS - len(good)
+    at = look(run)
+    assert at is not None
+    scraped: Counter[tuple[str, str]] = Counter()
+    for sample in samples_of(at):
+        if "operator_name" in sample.labels:
+            name = sample.name.removeprefix("flink_taskmanager_job_task_operator_")
+            scraped[sample.labels["operator_id"], name] += int(sample.value)
+    assert scraped[id_of("windows"), "numRecordsIn"] == len(good)
+    assert scraped[id_of("windows"), "numLateRecordsDropped"] == len(late)
+    assert scraped[id_of("parse"), "numBadRecords"] == RECORDS - len(good)
+    reading_id = next(i for i, v in metrics.vertices.items() if v is reading)
+    assert task_values(run, reading_id, 0)["numRecordsIn"] == RECORDS
 
 
 def test_back_pressure_and_latency(make_env: MakeEnv) -> None:
