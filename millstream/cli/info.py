@@ -8,45 +8,19 @@ holds the plan alone.
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import redirect_stdout
 from typing import Any
 
 import click
 
 from millstream.cli.program import (
-    Program,
     ProgramCommand,
-    execute,
     guarded,
+    handed_over,
     parse_program,
     program_options,
 )
-from millstream.errors import EmptyProgramError
 
 __all__ = ["draw", "info"]
-
-
-def _plan_of(program: Program) -> dict[str, Any]:
-    """Run the program until it hands over a plan."""
-    from millstream.datastream import overrides
-
-    plans: list[dict[str, Any]] = []
-    overrides.set_plan_only(plans.append)
-    try:
-        with redirect_stdout(sys.stderr):
-            execute(program)
-    except overrides.PlanReady:
-        pass
-    finally:
-        overrides.set_plan_only(None)
-    if not plans:
-        raise EmptyProgramError(
-            "the program ended and never called execute()",
-            program=program.name,
-            hint="call env.execute() at its end; with `if __name__ == '__main__'` that works too",
-        )
-    return plans[0]
 
 
 def _label(node: dict[str, Any]) -> str:
@@ -112,5 +86,7 @@ def info(*, traceback_wanted: bool, as_json: bool, **options: Any) -> None:
     millstream info -p 4 job.py --input orders.csv
     """
     with guarded(traceback_wanted=traceback_wanted):
-        plan = _plan_of(parse_program(**options))
+        from millstream.datastream.overrides import set_plan_only
+
+        plan = handed_over(parse_program(**options), set_plan_only, dict)
         click.echo(json.dumps(plan, indent=2) if as_json else draw(plan))

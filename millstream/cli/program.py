@@ -1,4 +1,4 @@
-"""What `run` and `info` share: Flink's flags, and running a user's script inside this process.
+"""What `run`, `info` and `replay` share: Flink's flags, and running a user's script inside this process.
 
 The script runs as `__main__` with its own arguments, and with its folder and those of `-pyfs` on
 `sys.path`, else just as `python job.py` would run it. The options that the command line sets are what every
@@ -13,18 +13,19 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from millstream.cli.terminal import echo
 from millstream.errors import (
     ConfigurationError,
+    EmptyProgramError,
     MillstreamError,
     ModuleNotAvailable,
     NotSupportedYet,
@@ -35,10 +36,14 @@ __all__ = [
     "ProgramCommand",
     "execute",
     "guarded",
+    "handed_over",
     "not_yet_option",
     "parse_program",
     "program_options",
 ]
+
+T = TypeVar("T")
+"""What is made of what a program hands over."""
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -260,6 +265,39 @@ def _as_if_alone(program: Program) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path = argv, path
+
+
+def handed_over(
+    program: Program, ask: Callable[[Callable[[Any], None] | None], None], take: Callable[[Any], T]
+) -> T:
+    """Run the program until it calls execute(); what `take` makes of what it hands over there. Who is to be asked for
+    it is one of `millstream.datastream.overrides`. What the program prints goes to standard error."""
+    from millstream.datastream.overrides import PlanReady
+
+    answers: list[T] = []
+    stdout = sys.stdout
+
+    def first(handed: Any) -> None:
+        # A program that catches everything may come here again.
+        if not answers:
+            with redirect_stdout(stdout):
+                answers.append(take(handed))
+
+    ask(first)
+    try:
+        with redirect_stdout(sys.stderr):
+            execute(program)
+    except PlanReady:
+        pass
+    finally:
+        ask(None)
+    if not answers:
+        raise EmptyProgramError(
+            "the program ended and never called execute()",
+            program=program.name,
+            hint="call env.execute() at its end; with `if __name__ == '__main__'` that works too",
+        )
+    return answers[0]
 
 
 def execute(program: Program) -> None:

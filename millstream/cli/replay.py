@@ -16,15 +16,14 @@ from typing import Any
 import click
 
 from millstream.cli.program import (
-    Program,
     ProgramCommand,
-    execute,
     guarded,
+    handed_over,
     parse_program,
     program_options,
 )
 from millstream.cli.terminal import echo
-from millstream.errors import ConfigurationError, EmptyProgramError, InvalidArgument, StateNotFound
+from millstream.errors import ConfigurationError, InvalidArgument, StateNotFound
 
 __all__ = ["replay"]
 
@@ -121,38 +120,11 @@ def replay(
     """
     asked = _Asked(epoch, operator, break_at, directory, limit, post_mortem, as_json)
     with guarded(traceback_wanted=traceback_wanted):
-        went_well = _inside_of(parse_program(**options), lambda job: _replay(job, asked))
+        from millstream.datastream.overrides import set_job_only
+
+        program = parse_program(**options)
+        went_well = handed_over(program, set_job_only, lambda job: _replay(job, asked))
     sys.exit(0 if went_well else 1)
-
-
-def _inside_of(program: Program, call: Callable[[Any], bool]) -> bool:
-    """Run the program until it hands over its job; what `call` says to that."""
-    from millstream.datastream import overrides
-
-    answers: list[bool] = []
-    stdout = sys.stdout
-
-    def take(job: Any) -> None:
-        # A program that catches everything may come here again.
-        if not answers:
-            with redirect_stdout(stdout):
-                answers.append(call(job))
-
-    overrides.set_job_only(take)
-    try:
-        with redirect_stdout(sys.stderr):
-            execute(program)
-    except overrides.PlanReady:
-        pass
-    finally:
-        overrides.set_job_only(None)
-    if not answers:
-        raise EmptyProgramError(
-            "the program ended and never called execute()",
-            program=program.name,
-            hint="call env.execute() at its end; with `if __name__ == '__main__'` that works too",
-        )
-    return answers[0]
 
 
 def _replay(job: Any, asked: _Asked) -> bool:
