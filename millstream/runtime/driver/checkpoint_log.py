@@ -133,12 +133,6 @@ class CheckpointLog:
             record.seconds = record.ended_at - record.started_at
             self.failed += 1
 
-    def forget(self) -> None:
-        """The epoch on its way makes no checkpoint, for the job has none."""
-        if self._current is not None:
-            self.records.remove(self._current)
-            self._current = None
-
     def begin_savepoint(self, epoch: int) -> CheckpointRecord:
         """A savepoint is being copied from the checkpoint of an epoch."""
         record = CheckpointRecord(epoch, self.clock(), savepoint=True)

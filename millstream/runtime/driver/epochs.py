@@ -127,8 +127,7 @@ class EpochDriver:
         manifest = start.manifest
         if manifest is not None:
             self.outputs.starts_from(manifest.made.job_id, manifest.made.epoch)
-            path = self.folder.storage.root + "/" + manifest_name(manifest.epoch)
-            self.metrics.checkpoint_log.restore(manifest.epoch, shown_root(path))
+            self.metrics.checkpoint_log.restore(manifest.epoch, self._path_of(manifest))
         self._carry_out(self._tell(events.Resume(manifest, start.kept)), _no_tasks)
         offsets, feedback = self._go_on_after(manifest)
         self.planner.rewind(offsets, manifest.times if manifest else None, feedback)
@@ -146,6 +145,10 @@ class EpochDriver:
             restored=start.restored,
         )
         return self._spec
+
+    def _path_of(self, manifest: Manifest) -> str:
+        """Where a checkpoint is, for people."""
+        return shown_root(f"{self.folder.storage.root}/{manifest_name(manifest.epoch)}")
 
     def _go_on_after(self, manifest: Manifest | None) -> tuple[events.Offsets | None, Feedback]:
         if self._job.settings.mode == "AT_MOST_ONCE":
@@ -219,9 +222,8 @@ class EpochDriver:
                         msg, folder=shown_root(self.folder.storage.root)
                     ) from error
                 reached("after manifest")
-                path = self.folder.storage.root + "/" + manifest_name(manifest.epoch)
                 self.metrics.update(*self._reports)
-                self.metrics.checkpoint(manifest, size, shown_root(path))
+                self.metrics.checkpoint(manifest, size, self._path_of(manifest))
                 return events.Published()
             case commands.Commit():
                 # Who has taken over may be epochs ahead, and what is put back by key would go back with it.
