@@ -8,8 +8,8 @@ Every round runs every case in both trees, one right after the other, every othe
 within a round, because the two runs of a round are neighbours in time. Outputs are checked by their hashes.
 
 On a machine with neighbours the clock tells little. ``--instructions`` counts instead: the same programs in one thread
-without Spark, under valgrind, at two sizes; the difference is what a record takes. What goes by the clock meanwhile (whoever
-waits for the job looks ten times a second) counts too: the more records between the two sizes, the less of it.
+without Spark, under valgrind, at two sizes; the difference is what a record takes. Whoever waits for the job looks ten
+times a second, which counts too: the more records between the two sizes, the less of it.
 """
 
 from __future__ import annotations

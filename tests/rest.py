@@ -109,8 +109,9 @@ def run_of(client: JobClient) -> JobRun:
 
 
 @contextmanager
-def watched(**how: Any) -> Iterator[tuple[JobRun, str]]:
-    """A job and the address at which the server of this process shows it; both go again."""
+def watched(*, limited: bool = False, **how: Any) -> Iterator[tuple[JobRun, str]]:
+    """A job and the address at which the server of this process shows it; both go again. Only a `limited` server holds
+    back clients in a hurry, as tests are."""
     options = {"millstream.rest.enabled": "true", "rest.port": "0", **how.pop("options", {})}
     stop_server()
     client = start_job(options, **how)
@@ -119,6 +120,9 @@ def watched(**how: Any) -> Iterator[tuple[JobRun, str]]:
         server = server_of_process()
         assert server is not None
         until(lambda: run.metrics is not None and run.metrics.records > 0)
+        until(lambda: server._server is not None)
+        if not limited:
+            server._server.config.app.budget = None
         yield run, server.address
     finally:
         run.cancel()

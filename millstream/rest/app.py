@@ -1,7 +1,7 @@
 """The ASGI application: checks who asks, limits what is sent, finds what answers.
 
-A request passes, in this order: its `Host`, token and origin (`security`), the table of files (`pages`), the table of
-paths (`routes`). What a handler raises becomes an answer without a trace of the stack."""
+A request passes, in this order: its turn (`budget`), its `Host`, token and origin (`security`), the table of files
+(`pages`), the table of paths (`routes`). What a handler raises becomes an answer without a trace of the stack."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from millstream.redaction import get_logger, shown
+from millstream.rest.budget import WAIT_SECONDS, Budget
 from millstream.rest.openapi import openapi
 from millstream.rest.pages import FlinkPage, Served
 from millstream.rest.routes import ROUTES, Call, Endpoint, Services, Text
@@ -52,6 +53,8 @@ class RestApp:
         self._pages = pages
         self._flink_page = flink_page
         self._seconds = seconds
+        # Who has its own thread for requests limits what they take of the processor.
+        self.budget: Budget | None = None
         self._openapi = as_json(openapi())
         self._router = Router(
             [self._route(endpoint) for endpoint in ROUTES],
@@ -90,6 +93,8 @@ class RestApp:
             await refuse(500, "the request failed; the driver's log says why")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, *, on_page: bool) -> None:
+        if self.budget is not None:
+            await self.budget.turn()
         method, path = scope["method"], scope["path"]
         headers = Headers(scope["headers"])
         # The dashboard's own files are the same for everybody: a browser has to have them before it can send a token.
@@ -194,6 +199,8 @@ def _refusal(status: int, why: str) -> Response:
     headers = _headers("application/json")
     if status == 401:
         headers["www-authenticate"] = "Bearer"
+    if status == 429:
+        headers["retry-after"] = f"{WAIT_SECONDS:.0f}"
     if status in (408, 413):
         headers["connection"] = "close"
     return Response(as_json({"errors": [shown(why)]}), status, headers)

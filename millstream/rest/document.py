@@ -88,6 +88,7 @@ def _vertex(job: ShownJob, vertex: VertexShape, now: float) -> dict[str, Any]:
         "parallelism": vertex.parallelism,
         "level": vertex.level,
         "kind": vertex.kind,
+        "stage": max(part.stage for part in parts),
         **{name: sum(getattr(part, name) for part in parts) for name in _TOTALS},
         **{
             f"{name}_per_second": round(sum(p.per_second[name] for p in parts), 3)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from millstream.rest.app import RestApp
+from millstream.rest.budget import Budget
 from millstream.rest.control import Control
 from millstream.rest.jobs import Jobs
 from millstream.rest.pages import FlinkPage, own_page
@@ -17,8 +20,10 @@ from millstream.rest.settings import RestSettings
 
 __all__ = ["CONNECTIONS", "HEADER_BYTES", "HEADER_SECONDS", "make_app", "make_server"]
 
-CONNECTIONS = 512
-"""More connections at once are answered with 503."""
+CONNECTIONS = 256
+"""More connections at once are not accepted: they wait in the kernel's queue, and cost neither time nor a file."""
+
+_LOOK_AGAIN = 0.05
 
 HEADER_BYTES = 16 << 10
 """The longest request line with its headers."""
@@ -69,6 +74,78 @@ class ImpatientProtocol(H11Protocol):
         self.transport.close()
 
 
+class PatientServer(uvicorn.Server):
+    """Accepts connections only while there is room for them. uvicorn itself accepts all, and answers 503 to those that
+    are too many, who come again at once: with a thousand clients that alone takes a good part of a core."""
+
+    _listening: socket.socket | None = None
+    _accepted = 0  # that are not connected yet
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        self.servers = []
+        (self._listening,) = sockets
+        self._listening.setblocking(False)
+        self._look()
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and close what is open."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            asyncio.get_running_loop().remove_reader(listening)
+        await super().shutdown(sockets)
+
+    def _look(self) -> None:
+        """Accept again, if there is room."""
+        loop = asyncio.get_running_loop()
+        if self._listening is None:
+            return
+        if self._full:
+            loop.call_later(_LOOK_AGAIN, self._look)
+        else:
+            loop.add_reader(self._listening, self._accept)
+
+    @property
+    def _full(self) -> bool:
+        return len(self.server_state.connections) + self._accepted >= CONNECTIONS
+
+    def _pause(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._listening is not None
+        loop.remove_reader(self._listening)
+        loop.call_later(seconds, self._look)
+
+    def _accept(self) -> None:
+        if self._full:
+            self._pause(_LOOK_AGAIN)
+            return
+        assert self._listening is not None
+        try:
+            connection, _ = self._listening.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # The job needs files too, and may close some.
+                self._pause(1.0)
+            return
+        connection.setblocking(False)
+        self._accepted += 1
+        asyncio.get_running_loop().create_task(self._connect(connection))
+
+    async def _connect(self, connection: socket.socket) -> None:
+        def protocol() -> ImpatientProtocol:
+            return ImpatientProtocol(self.config, self.server_state, self.lifespan.state)
+
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
+        except OSError:
+            connection.close()
+        finally:
+            self._accepted -= 1
+
+
 def make_app(
     jobs: Jobs, settings: RestSettings, port: int, flink_page: FlinkPage | None = None
 ) -> RestApp:
@@ -83,7 +160,8 @@ def make_app(
 
 
 def make_server(app: RestApp) -> uvicorn.Server:
-    """A server for it."""
+    """A server for it, which holds back whoever asks too much."""
+    app.budget = Budget()
     config = uvicorn.Config(
         app,
         http=ImpatientProtocol,
@@ -96,10 +174,8 @@ def make_server(app: RestApp) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=1,
-        backlog=CONNECTIONS,
     )
-    return uvicorn.Server(config)
+    return PatientServer(config)

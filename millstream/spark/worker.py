@@ -80,6 +80,11 @@ def _batch(context: TaskContext | None) -> int:
     return int(batch) if batch else 0
 
 
+def _stage(context: TaskContext | None) -> int:
+    """The number of the stage, under which Spark's page shows it."""
+    return -1 if context is None else context.stageId()
+
+
 def _epoch(job: JobSpec, context: TaskContext | None) -> int:
     return job.first_epoch + _batch(context) - job.first_batch
 
@@ -116,6 +121,7 @@ def source_level(
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
                     task = task_for(job, 0, work.subtask, epoch, source=work.vertex)
+                    task.stage = _stage(TaskContext.get())
                     yield from task.run_source(work)
 
     return run
@@ -140,6 +146,7 @@ def frame_level(
         else:
             partition = context.partitionId() if context is not None else 0
         task = task_for(job, 0, partition % parallelism, _epoch(job, context), source=node)
+        task.stage = _stage(context)
         return task.run_frame(node, partition, _records(first, batches), ended=bounded)
 
     return run
@@ -163,7 +170,9 @@ def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
             context = TaskContext.get()
             assert context is not None
             job = load(run_id, spec)
-            return task_for(job, index, context.partitionId(), _epoch(job, context)).run(batches)
+            task = task_for(job, index, context.partitionId(), _epoch(job, context))
+            task.stage = _stage(context)
+            return task.run(batches)
 
         return _guarded(steps)
 

@@ -4,7 +4,7 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
 import { Chart } from "./charts.js";
 import { bytes, chained, count, duration, exact, number, rate, share, watermark } from "./format.js";
 import { busyTone, pressureTone } from "./graph.js";
-import { Bar, Figure, Panel, Table } from "./ui.js";
+import { Bar, Figure, Outside, Panel, Table } from "./ui.js";
 
 /** How uneven subtasks are: the largest beside the mean. */
 function skew(subtasks, of) {
@@ -122,6 +122,12 @@ function Charts({ vertex, history }) {
   <//>`;
 }
 
+/** Where Spark's own page, if it is turned on, shows the tasks of the last epoch. */
+function Stage({ engine, stage }) {
+  if (!engine?.ui || !(stage >= 0)) return null;
+  return html`<p class="facts"><${Outside} href="${engine.ui}/stages/stage/?id=${stage}&attempt=0">Spark’s stage ${stage} ↗<//></p>`;
+}
+
 export function VertexDrawer({ job, vertex, close }) {
   const heading = useRef(null);
   useEffect(() => {
@@ -137,6 +143,7 @@ export function VertexDrawer({ job, vertex, close }) {
       <h2 id="drawer-title" tabindex="-1" ref=${heading}>${chained(vertex.name)}</h2>
       <button type="button" class="small" onClick=${close} aria-label="Close the vertex">✕</button>
     </header>
+    <${Stage} engine=${job.engine} stage=${vertex.stage} />
     <dl class="figures">
       <${Figure} label="Busy" value=${share(vertex.busy)} tone=${busyTone(vertex.busy)} />
       <${Figure} label="Back-pressured" value=${share(vertex.back_pressured)} tone=${pressureTone(vertex.back_pressured)} />

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import random
 import socket
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from millstream.rest import server
+from millstream.rest.budget import Budget
 from millstream.rest.routes import ROUTES
 from millstream.rest.start import server_of_process
 from tests.rest import PORT, Client, application, served, start_job, watched
@@ -329,18 +331,58 @@ def test_two_hundred_at_once_are_all_answered():
         until(lambda: run.metrics.records > before)
 
 
-def test_more_than_there_is_room_for_are_told_to_come_again(monkeypatch):
+def test_more_than_there_is_room_for_wait_until_there_is(monkeypatch):
     monkeypatch.setattr(server, "CONNECTIONS", 8)
     with watched() as (_, address):
         port = int(address.rpartition(":")[2])
         until(lambda: alive(port))
         idle = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(12)]
-        statuses = asyncio.run(many(port, 4, "/jobs"))
-        assert set(statuses) <= {200, 503}
-        assert 503 in statuses
-        for client in idle:
-            client.close()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as late:
+            late.sendall(f"GET /jobs HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            running = server_of_process()._server
+            until(lambda: len(running.server_state.connections) == 8)
+            late.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                late.recv(1)
+            for client in idle:
+                client.close()
+            late.settimeout(30)
+            assert late.recv(100).startswith(b"HTTP/1.1 200")
+        assert asyncio.run(many(port, 30, "/jobs")) == [200] * 30
+
+
+def test_a_server_without_files_goes_on_when_there_are_some(monkeypatch):
+    with watched() as (_, address):
+        port = int(address.rpartition(":")[2])
         until(lambda: alive(port))
+        running = server_of_process()._server
+        real, failed = running._listening, []
+
+        class Exhausted:
+            def fileno(self):
+                return real.fileno()
+
+            def accept(self):
+                failed.append(True)
+                running._listening = real
+                raise OSError(errno.EMFILE, "too many open files")
+
+        running._listening = Exhausted()
+        until(lambda: alive(port))
+        assert failed
+
+
+def test_who_asks_too_much_waits_and_is_told_so(monkeypatch):
+    with watched(limited=True) as (run, address):
+        port = int(address.rpartition(":")[2])
+        until(lambda: alive(port))
+        app = server_of_process()._server.config.app
+        app.budget = Budget(share=0.001, burst=0.0005, wait=0.3)
+        statuses = asyncio.run(many(port, 20, "/jobs"))
+        assert 429 in statuses
+        assert set(statuses) <= {200, 429}
+        before = run.metrics.records
+        until(lambda: run.metrics.records > before)
 
 
 def test_a_slow_body_ends():

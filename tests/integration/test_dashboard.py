@@ -420,6 +420,25 @@ def test_sparks_page_is_linked_if_it_is_one(browser, job, ui, linked):
         assert links == ([f"{ui}/"] if linked else [])
 
 
+def test_the_stage_of_a_vertex_is_linked(browser, job):
+    with watching(browser) as screen:
+
+        def changed(route):
+            answer = route.fetch()
+            told = answer.json()
+            told["engine"] = {"name": "Spark", "ui": "http://spark.example:4040"}
+            for vertex in told["vertices"]:
+                vertex["stage"] = 40 + vertex["level"]
+            route.fulfill(response=answer, json=told)
+
+        screen.page.route(f"**/millstream/jobs/{job.jid}", changed)
+        screen.open(f"{job.link}/graph")
+        screen.find(".vertex", "sums").click()
+        screen.sees(".drawer .facts", "stage 41")
+        link = screen.page.locator(".drawer .facts a").first.get_attribute("href")
+        assert link == "http://spark.example:4040/stages/stage/?id=41&attempt=0"
+
+
 @pytest.mark.spark
 def test_a_job_on_spark_is_shown(spark, browser, tmp_path):
     options = {"execution__target": "spark", "parallelism__default": "1"}
@@ -427,6 +446,9 @@ def test_a_job_on_spark_is_shown(spark, browser, tmp_path):
         screen.open(f"{job.link}/graph")
         until(lambda: document(job)["checkpoints"]["counts"]["completed"] > 0, 90)
         screen.sees(".facts", "Spark 4")
+        stages = {vertex["level"]: vertex["stage"] for vertex in document(job)["vertices"]}
+        # Each level runs in a stage of its own, and Spark numbers those that run later higher.
+        assert 0 <= stages[0] < stages[1] < stages[2]
         until(lambda: number(screen.figure("Records/s")) > 0, 60)
         screen.find(".vertex", "sums").click()
         screen.sees(".drawer [aria-label=Subtasks] tbody tr", re.compile(r" · \d+"))

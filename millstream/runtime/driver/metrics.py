@@ -70,6 +70,8 @@ class SubtaskMetrics:
     state_bytes: int = 0
     host: str = ""
     pid: int = 0
+    stage: int = -1
+    """The engine's number for the step in which its last task ran; -1 if there is none."""
     last_seconds: float = 0.0
     """What its last task took."""
     per_second: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_RATED, 0.0))
@@ -346,6 +348,7 @@ class JobMetrics:
                 subtask.back_pressured += waited
                 subtask.idle += passed - busy - waited
                 subtask.host, subtask.pid = report.host, report.pid
+                subtask.stage = report.stage
                 subtask.last_seconds = report.seconds
 
     def checkpoint(self, manifest: Manifest, size: int, path: str = "") -> None:

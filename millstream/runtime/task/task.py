@@ -250,6 +250,7 @@ class LevelTask:
         self._committables: dict[str, list[bytes]] = {}
         self._manifest: Manifest | None = None
         self._ended = False
+        self.stage = -1
 
     # -- level 0 ----------------------------------------------------------------------------------------
 
@@ -626,6 +627,7 @@ class LevelTask:
             busy=self._busy,
             host=_HOST,
             pid=os.getpid(),
+            stage=self.stage,
             records_in=self._records_in,
             bytes_in=self._bytes_in,
             buffers_in=self._buffers_in,

@@ -72,6 +72,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     busy: dict[int, float] = {}
     host: str = ""
     pid: int = 0
+    # What the engine calls the step in which it ran this level; -1 if it has no such thing.
+    stage: int = -1
     records_in: dict[int, int] = {}
     bytes_in: dict[int, int] = {}
     records_out: dict[int, int] = {}

@@ -16,6 +16,7 @@ from millstream.common.configuration import Configuration
 from millstream.errors import ConfigurationError
 from millstream.rest import security, server
 from millstream.rest.app import BODY_BYTES, REQUEST_SECONDS, RestApp
+from millstream.rest.budget import BURST_SECONDS, SHARE, WAIT_SECONDS
 from millstream.rest.jobs import KEPT
 from millstream.rest.pages import FlinkPage, Served
 from millstream.rest.routes import DEEPEST, MOST_NAMES, ROUTES, depth
@@ -494,6 +495,9 @@ def test_the_document_names_the_limits_as_they_are():
         f"{REQUEST_SECONDS:.0f} s until the answer is sent",
         f"{MOST_NAMES:,} names or entries",
         f"{server.CONNECTIONS} connections at once",
+        f"{SHARE:.0%} of one core",
+        f"{BURST_SECONDS:.0f} s of it at once",
+        f"{WAIT_SECONDS:.0f} s for its turn",
         f"{TOKEN_CHARACTERS} characters or more",
         f"the last {KEPT} that have ended",
         f"of which {PORTS} are tried",
