@@ -137,7 +137,7 @@ class SparkRun(JobRun):
         writers: SparkWriters,
         log: QueryLog,
     ) -> None:
-        work_files = WorkFiles(spec, self.job.split_sources)
+        work_files = WorkFiles(spec, self.job.split_sources, driver.folder.check_lease)
 
         def micro_batch(rows: DataFrame, number: int) -> None:
             """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
@@ -167,7 +167,7 @@ class SparkRun(JobRun):
         self._query = writer.start()
         try:
             while self._query.isActive:
-                if self._ended.wait(0.05) or self._cancelled.is_set():
+                if self._ended.wait(0.05) or self._stop.is_set():
                     break
             failure = None if self._stopping() else self._query.exception()
             if failure is not None:
@@ -176,7 +176,7 @@ class SparkRun(JobRun):
             self._query.stop()
 
     def _stopping(self) -> bool:
-        return self._ended.is_set() or self._cancelled.is_set()
+        return self._ended.is_set() or self._stop.is_set()
 
     def _interrupt(self) -> None:
         # The session's own tags do not reach what is collected as Arrow; the context's do.
