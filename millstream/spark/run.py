@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,6 +27,7 @@ from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
 from millstream.spark.session import has_executors, is_cluster, job_session, temporary_folder
+from millstream.spark.warm_up import warm_up_folder, warm_up_job
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
@@ -76,6 +78,20 @@ class SparkRun(JobRun):
 
     def _translate(self, error: BaseException) -> BaseException:
         return translate(error)
+
+    def warm_up(self) -> None:
+        """Run a small job of the same shape."""
+        with warm_up_folder(self.job, shared=is_cluster(self._session)) as folder:
+            SparkRun(warm_up_job(self.job, folder))._run()
+
+    def engine_lives(self) -> bool:
+        """False if the JVM is gone, or Spark has been stopped in it."""
+        try:
+            # PySpark itself knows only what this process has stopped.
+            context: Any = self._session.sparkContext._jsc
+            return context is not None and not context.sc().isStopped()
+        except Exception:
+            return False
 
     def _temporary_folder(self) -> str:
         """A folder that goes with the job."""

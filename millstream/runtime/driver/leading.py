@@ -154,8 +154,7 @@ class Leading:
         self.standing_by = f"{name}: standing by, {who}"
         if self._told != who:
             self._told = who
-            sys.stderr.write(f"{shown(self.standing_by)}\n")
-            sys.stderr.flush()
+            self._write_line(self.standing_by)
         if self._warm is None:
             self._warm = threading.Event()
             threading.Thread(
@@ -173,9 +172,11 @@ class Leading:
         assert self._run is not None
         pause = 0.0
         while not over.wait(pause):
-            pause = _WARM_EVERY
+            pause_before, pause = pause, _WARM_EVERY
             try:
                 self._run.warm_up()
+                if pause_before == 0:
+                    self._write_line(f"{self._run.job.settings.name}: ready to take over")
             except Exception as error:
                 if not self._run.engine_lives():
                     self._failure = EngineError(
@@ -227,8 +228,12 @@ class Leading:
 
     def _say(self, text: str) -> None:
         if self._waited or self._settings.quiet:
-            sys.stderr.write(f"{shown(text)}\n")
-            sys.stderr.flush()
+            self._write_line(text)
+
+    @staticmethod
+    def _write_line(text: str) -> None:
+        sys.stderr.write(f"{shown(text)}\n")
+        sys.stderr.flush()
 
     def _is_over(self, run: LedRun, term: Term) -> bool:
         """True if the job has ended while this driver stood by. What a leader has left to clean up is cleaned up."""
