@@ -14,7 +14,6 @@ that of an earlier run.
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TypeVar
 
@@ -79,7 +78,7 @@ class JobRecords:
 
     def begin(self, run: RunRecord) -> None:
         """A run is under way, under a new leader."""
-        self._write(_RUN, msgspec.structs.replace(run, at=time.time()))
+        self._write(_RUN, run)
 
     def forget_run(self) -> None:
         """No run is under way."""
@@ -87,7 +86,7 @@ class JobRecords:
 
     def end(self, result: JobResult) -> None:
         """A run has ended."""
-        self._write(_RESULT, msgspec.structs.replace(result, at=time.time()))
+        self._write(_RESULT, result)
 
     def clean(self, result: JobResult) -> None:
         """What a run has left behind is cleaned up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from millstream.redaction import get_logger
 from millstream.runtime.driver.epochs import EpochDriver, Outcome
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
-from millstream.runtime.driver.run import JobRun
+from millstream.runtime.driver.run import TERM_GRACE, JobRun
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.spark.anchor import Anchors
@@ -185,11 +186,19 @@ class SparkRun(JobRun):
             while self._query.isActive:
                 if self._ended.wait(0.05) or self._stop.is_set():
                     break
+            if not self._cancelled.is_set():
+                self._let_end(self._query)
             failure = None if self._stopping() else self._query.exception()
             if failure is not None:
                 raise self._failure or failure
         finally:
             self._query.stop()
+
+    def _let_end(self, query: StreamingQuery) -> None:
+        """If the driver does not lead the job any more, give the epoch at hand a moment to end by itself."""
+        until = time.monotonic() + TERM_GRACE
+        while not self._ended.is_set() and query.isActive and time.monotonic() < until:
+            self._ended.wait(0.02)
 
     def _stopping(self) -> bool:
         return self._ended.is_set() or self._stop.is_set()

@@ -102,12 +102,20 @@ class JobFolder:
     """The folder of one job, held from the job's start to its end."""
 
     def __init__(
-        self, job: Job, temporary: str | None = None, term: Term | None = None, elected_by: str = ""
+        self,
+        job: Job,
+        temporary: str | None = None,
+        term: Term | None = None,
+        *,
+        elected_by: str = "",
+        takes_over: bool = False,
     ) -> None:
-        """`term` is that of a driver which an election has chosen, `elected_by` tells which election that was."""
+        """`term` is that of a driver which an election has chosen, `elected_by` tells which election that was;
+        `takes_over` if it goes on with a run that another leader has begun."""
         self._job = job
         self._term = term
         self._elected_by = elected_by
+        self._takes_over = takes_over
         settings = job.settings
         self.durable = settings.checkpoint_dir is not None
         if settings.checkpoint_dir is not None:
@@ -331,6 +339,8 @@ class JobFolder:
         elif self._term is not None:
             manifest = self._claim(manifest, epochs[-1] + 1)
             epochs = [*epochs, manifest.epoch]
+            # Whoever has begun the run has shown that all of it can be opened; nobody is to wait for that once more.
+            return Start(manifest, self._kept(epochs), restored=not self._takes_over)
         return Start(manifest, self._kept(epochs), restored=True)
 
     def _claim(self, manifest: Manifest, epoch: int) -> Manifest:

@@ -106,6 +106,7 @@ class Leading:
         self._old_run = None if run is None else run.id
         self._waited = False
         self._led = False
+        self._begun = 0
         self._stopped = threading.Event()
         self._looked = 0.0
         self._found: JobResult | None = None
@@ -163,8 +164,8 @@ class Leading:
         now = time.monotonic()
         if now - self._looked >= _LOOK_AT_RESULT:
             self._looked = now
-            result = self._records.result()
-            if result is not None and result.id != self._old_result and not result.dirty:
+            result = self._new_result()
+            if result is not None and not result.dirty:
                 self._found = result
                 self._stopped.set()
 
@@ -200,12 +201,15 @@ class Leading:
             if self._is_over(run, term):
                 return True
             self._say(f"{run.job.settings.name}: leading, term {term.number}")
-            self._take_over(run)
+            takes_over = self._takes_over(run)
             self.term = term
             run.begin_term()
             term.on_end(run.end_term)
-            run.run_job(JobFolder(run.job, None, term, self._election.place))
+            run.run_job(self._folder(run, term, takes_over=takes_over))
         except BaseException as error:
+            if self._ended is not None and isinstance(error, JobLocked):
+                # The job is over, and its next leader has been left to clean up.
+                return True
             if term.over is None or self._ended is not None or self._stopped.is_set():
                 raise
             self._log_loss(run, error)
@@ -214,8 +218,8 @@ class Leading:
             run.term_ended()
             self.term = None
         if self._ended is not None:
-            term.check()
-            self._records.clean(self._ended)
+            if term.over is None:
+                self._records.clean(self._ended)
             return True
         if self._stopped.is_set():
             return True
@@ -240,8 +244,9 @@ class Leading:
         result = self._records.result()
         if result is None:
             return False
-        if result.dirty:
-            folder = JobFolder(run.job, None, term, self._election.place)
+        new = self._new_result() is not None
+        if result.dirty and (new or self._records.run() is None):
+            folder = self._folder(run, term)
             folder.open()
             folder.close(
                 finished=result.status == JobStatus.FINISHED.name,
@@ -249,41 +254,57 @@ class Leading:
             )
             term.check()
             self._records.clean(result)
-        if result.id == self._old_result:
-            return False
-        self._found = result
-        return True
+        if new:
+            self._found = result
+        return new
 
-    def _take_over(self, run: LedRun) -> None:
-        """Whoever goes on with a run that is under way does not begin it as the user has said at its start."""
+    def _new_result(self) -> JobResult | None:
+        """How the run that this driver takes part in has ended. What a leader has written that was paused, and came
+        back when another led, does not count."""
+        result = self._records.result()
+        if result is None or result.id == self._old_result:
+            return None
+        run = self._records.run()
+        return None if run is not None and run.term > result.term else result
+
+    def _folder(self, run: LedRun, term: Term, *, takes_over: bool = False) -> JobFolder:
+        place = self._election.place
+        return JobFolder(run.job, None, term, elected_by=place, takes_over=takes_over)
+
+    def _takes_over(self, run: LedRun) -> bool:
+        """True if a run is under way. Whoever goes on with it does not begin it as the user has said at its start."""
         record = self._records.run()
-        under_way = record is not None and (self._waited or record.id != self._old_run)
-        if self._led or under_way:
+        if record is not None and (self._led or self._waited or record.id != self._old_run):
             settings = replace(run.job.settings, resume="auto", recovery_path=None)
             run.job = replace(run.job, settings=settings)
-        else:
-            self._records.forget_run()
+            return True
+        self._records.forget_run()
+        return False
 
     def begun(self, driver: EpochDriver) -> None:
         """The job runs, from now on under this leader."""
         assert self._run is not None
         assert self.term is not None
-        if self._led and self._records.run() is None:
+        if self._begun == self.term.number:
             return
-        record = self._records.run()
-        self._led = True
+        before = self._records.run()
+        self._begun, self._led = self.term.number, True
         folder = driver.folder
-        self._records.begin(
-            RunRecord(
-                id=new_id() if record is None else record.id,
-                job_name=self._run.job.settings.name,
-                job_id=folder.job_id,
-                folder=folder.storage.root,
-                term=self.term.number,
-                leader=_here(),
-                epoch=driver.latest,
-            )
+        record = RunRecord(
+            id=new_id() if before is None else before.id,
+            job_name=self._run.job.settings.name,
+            job_id=folder.job_id,
+            folder=folder.storage.root,
+            term=self.term.number,
+            leader=_here(),
+            epoch=driver.latest,
+            at=time.time(),
         )
+        if before is None:
+            self._records.begin(record)
+        else:
+            # Who leads is for people to know, and the job need not wait for it.
+            threading.Thread(target=self._records.begin, args=(record,), daemon=True).start()
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -309,6 +330,7 @@ class Leading:
             leader=_here(),
             job_id=driver.folder.job_id,
             error="" if status is not JobStatus.FAILED else _encoded(failure),
+            at=time.time(),
         )
         try:
             driver.folder.check_lease()

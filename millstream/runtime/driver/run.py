@@ -25,11 +25,14 @@ from millstream.runtime.driver.plan_file import replay_command
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
 
-__all__ = ["Failure", "JobRun"]
+__all__ = ["TERM_GRACE", "Failure", "JobRun"]
 
 _log = get_logger("millstream.job")
 
 _INTERRUPT_EVERY = 0.2
+# How long the tasks of an epoch may go on that nobody will publish: to interrupt them ends their processes, and who is
+# elected again a moment later would have to start new ones.
+TERM_GRACE = 0.5
 # How many failures are remembered one by one.
 _FAILURES = 100
 
@@ -241,11 +244,13 @@ class JobRun(ABC):
             self._stop.set()
 
     def end_term(self) -> None:
-        """This driver does not lead the job any more: end what runs, at once and whatever it is doing."""
+        """This driver does not lead the job any more: end what runs, whatever it is doing. Nothing of it can be published
+        or committed from now on."""
         self._stop.set()
         over = self._term_over
 
         def interrupt() -> None:
+            over.wait(TERM_GRACE)
             while not over.is_set():
                 self._interrupt()
                 over.wait(_INTERRUPT_EVERY)
