@@ -81,7 +81,8 @@ class LeaderChaos:
     def run(self) -> None:
         """All runs; ends early if anything is wrong."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.java = archive_classes(self.folder, "tests.chaos.checker")
+        if self.kills > 1:
+            self.java = archive_classes(self.folder, "tests.chaos.checker")
         pauses = [PAUSE if number % 2 else PAUSE_ALL for number in range(self.pauses)]
         left = [KILL] * self.kills + pauses + [RESTART] * self.restarts
         self.rng.shuffle(left)

@@ -40,6 +40,7 @@ _log = get_logger("millstream.job")
 
 # Spark ends Python workers that have been idle for a minute.
 _WARM_EVERY = 25.0
+_WARM_AGAIN = 3.0
 _LOOK_AT_RESULT = 0.25
 
 
@@ -171,12 +172,14 @@ class Leading:
 
     def _keep_warm(self, over: threading.Event) -> None:
         assert self._run is not None
-        pause = 0.0
+        # Whoever has led is warm, or has tasks that are only about to end.
+        pause, said = (_WARM_AGAIN if self._led else 0.0), False
         while not over.wait(pause):
-            pause_before, pause = pause, _WARM_EVERY
+            pause = _WARM_EVERY
             try:
                 self._run.warm_up()
-                if pause_before == 0:
+                if not said and not over.is_set():
+                    said = True
                     self._write_line(f"{self._run.job.settings.name}: ready to take over")
             except Exception as error:
                 if not self._run.engine_lives():
