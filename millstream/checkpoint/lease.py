@@ -34,6 +34,7 @@ __all__ = [
     "LEASE_NAME",
     "TERMS",
     "Lease",
+    "LeaseEnd",
     "LeaseRecord",
     "LeaseWatch",
     "await_end",
@@ -53,9 +54,9 @@ _LOOKS = 20  # in each ttl, at a lease that another holds
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The file. `machine` tells apart machines, and containers, that have the same host name;
-    `process_start` tells apart processes that had the same pid. `expires_at` is for people. Of a driver that was elected
-    `term` is the number of its term, and `elected_by` tells which election it was."""
+    """The file. `machine` tells apart machines, and containers, that have the same host name; `process_start` tells
+    apart processes that had the same pid. `expires_at` is for people. Of a driver that was elected `term` is the
+    number of its term, and `elected_by` tells which election it was."""
 
     owner: str
     host: str
@@ -100,10 +101,10 @@ class Lease:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         elected_by: str = "",
-        watch_process: bool = True,
+        ended: bytes | None = None,
     ) -> Lease:
-        """Take the lease, if need be after its holder's `ttl`; `JobLocked` if the holder lives. Without `watch_process`
-        that is known by its renewals alone, as if it ran on another machine."""
+        """Take the lease, if need be after its holder's `ttl`; `JobLocked` if the holder lives. Of the file that holds
+        `ended` it is known that it does not."""
         record = msgspec.structs.replace(this_process(job_name, ttl, clock), elected_by=elected_by)
         took_over = False
         while True:
@@ -120,7 +121,7 @@ class Lease:
                     storage.publish(LEASE_NAME, msgspec.json.encode(record))
                 if not storage.exclusive_publish:
                     sleep(ttl / 10)
-            elif _wait_for_end(storage, seen, ttl, sleep, watch_process=watch_process):
+            elif seen == ended or _wait_for_end(storage, seen, ttl, sleep):
                 took_over = True
                 record = _at(record, clock)
                 storage.write(LEASE_NAME, msgspec.json.encode(record))
@@ -302,6 +303,29 @@ def standing(record: LeaseRecord, clock: Callable[[], float] = time.time) -> str
     return "silent" if clock() > record.expires_at else "running"
 
 
+class LeaseEnd:
+    """Watches a lease until its holder has died or been silent for its `ttl`, by a clock that others need not share.
+    Without `watch_process` a holder on this machine is known by its renewals alone, as if it ran on another."""
+
+    def __init__(self, storage: Storage, ttl: float, *, watch_process: bool = True) -> None:
+        self._storage = storage
+        self._ttl = ttl
+        self._watch_process = watch_process
+        self._since = 0.0
+        self.seen: bytes | None = None
+        """What the file held at the last look."""
+
+    def look(self) -> tuple[LeaseRecord | None, bool]:
+        """The holder, if there is one, and whether the lease may be taken now."""
+        seen = _read(self._storage)
+        holder, now = _decode(seen), elapsed()
+        if seen != self.seen:
+            self.seen, self._since = seen, now
+        silent = now - self._since >= (self._ttl if holder is None else holder.ttl)
+        gone = self._watch_process and is_gone(holder)
+        return holder, seen is None or silent or gone
+
+
 def await_end(storage: Storage, *, sleep: Callable[[float], None] = time.sleep) -> None:
     """Return once nobody holds the lease of a folder, or its holder has died; `JobLocked` if the holder lives."""
     while (seen := _read(storage)) is not None:
@@ -347,19 +371,14 @@ class LeaseWatch:
 
 
 def _wait_for_end(
-    storage: Storage,
-    first: bytes,
-    ttl: float,
-    sleep: Callable[[float], None],
-    *,
-    watch_process: bool = True,
+    storage: Storage, first: bytes, ttl: float, sleep: Callable[[float], None]
 ) -> bool:
     """Watch a lease: True if it has ended and may be replaced, False if the file is another now.
 
     Time is what has been slept: the wall clock may jump, and the holder's may differ.
     """
     holder = _decode(first)
-    if watch_process and is_gone(holder):
+    if is_gone(holder):
         return True
     look = (ttl if holder is None else holder.ttl) / _LOOKS
     for _ in range(_LOOKS):
@@ -370,7 +389,7 @@ def _wait_for_end(
             if now is None:
                 return False  # released, or half a word: look again from the start
             raise _locked(storage, now)
-        if watch_process and is_gone(holder):
+        if is_gone(holder):
             return True
     return True
 

@@ -410,7 +410,7 @@ TASK_CANCELLATION_TIMEOUT = _known(
 )
 HA_TYPE = _known(
     _key("high-availability.type").enum_type("NONE", "zookeeper", "file").default_value("NONE"),
-    "Who decides which of several drivers runs a job while the others stand by: ZooKeeper, or a file in shared storage.",
+    "Who elects the driver that runs a job while others stand by: ZooKeeper, or a file in shared storage.",
 )
 HA_STORAGE = _known(
     _key("high-availability.storageDir").string_type().no_default_value(),
@@ -434,8 +434,8 @@ HA_SESSION_TIMEOUT = _known(
     .duration_type()
     .at_least(100, "ms")
     .default_value("10 s"),
-    "How long a leader may be silent before ZooKeeper counts it as gone (Flink's default is 60 s). ZooKeeper itself sets "
-    "bounds to it: 2 and 20 of its ticks, by default 4 and 40 s.",
+    "How long a leader may be silent before ZooKeeper counts it as gone (Flink's default is 60 s). ZooKeeper "
+    "itself sets bounds to it: 2 and 20 of its ticks, by default 4 and 40 s.",
 )
 
 # ------------------------------------------------------------------ watching a job
@@ -507,8 +507,8 @@ RESUME = _known(
 )
 HA_STANDBY = _known(
     _key("millstream.high-availability.standby").boolean_type().default_value(False),
-    "Whether this driver is meant to stand by (millstream run --standby): if high-availability.type is not set, as if it "
-    "were `file`.",
+    "Whether this driver is meant to stand by (millstream run --standby): if high-availability.type is not set, as if "
+    "it were `file`.",
 )
 HA_LEASE_TIMEOUT = _known(
     _key("millstream.high-availability.lease-timeout")
@@ -519,8 +519,8 @@ HA_LEASE_TIMEOUT = _known(
 )
 HA_WATCH_PROCESS = _known(
     _key("millstream.high-availability.watch-process").boolean_type().default_value(True),
-    "Whether a driver that stands by on the leader's own machine takes its place as soon as the leader's process is gone, "
-    "without waiting for its time to run out.",
+    "Whether a driver that stands by on the leader's own machine takes its place as soon as the leader's process is "
+    "gone, without waiting for its time to run out.",
 )
 PRINT_GENERATED_CODE = _known(
     _key("millstream.print.generated-code").boolean_type().default_value(False),

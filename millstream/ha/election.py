@@ -1,9 +1,9 @@
 """Leader election: a name goes in, and terms come out, of which there is one at a time.
 
 Answers to Flink's `LeaderElection` and `LeaderContender`. A `Term` has a number that only grows. Whoever leads calls
-`check` before each step that a leader alone may take, and hears of the end of its term at once (`on_end`). Neither helps a
-process that is paused between the check and the step: what such a step writes must be fenced by the term's number, as
-a job's folder is (`millstream.checkpoint.lease`).
+`check` before each step that a leader alone may take, and hears of the end of its term at once (`on_end`). Neither
+helps a process that is paused between the check and the step: what such a step writes must be fenced by the term's
+number, as a job's folder is (`millstream.checkpoint.lease`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Election by a file in shared storage, for whoever has no ZooKeeper.
 
-The leader renews a lease (`millstream.checkpoint.lease`); who sees it unchanged for its whole time takes it, and publishes
-the number of the next term, which can be published once. On storage whose `publish` is not exclusive (object stores
-through PyArrow or fsspec) two that take over at the same moment may both succeed for as long as it takes each of them to
-look again.
+The leader renews a lease (`millstream.checkpoint.lease`); who sees it unchanged for its whole time takes it, and
+publishes the number of the next term, which can be published once. On storage whose `publish` is not exclusive
+(object stores through PyArrow or fsspec) two that take over at the same moment may both succeed for as long as it
+takes each of them to look again.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from millstream.checkpoint.lease import Lease, latest_term, read_lease
+from millstream.checkpoint.lease import Lease, LeaseEnd, latest_term, read_lease
 from millstream.errors import JobLocked
 from millstream.ha.election import Candidate, LeaderElection, Term
 from millstream.storage.storage import Storage
 
 __all__ = ["FileElection"]
+
+
+_LOOKS = 40  # in each ttl, at the lease of the leader
 
 
 class _Stopped(Exception):
@@ -52,19 +55,22 @@ class FileElection(LeaderElection):
             if stopped.wait(seconds):
                 raise _Stopped
 
+        end = LeaseEnd(self._storage, self._ttl, watch_process=self._watch_process)
         try:
             while not stopped.is_set():
-                holder = read_lease(self._storage)
-                if holder is not None:
-                    waiting(Candidate.of(holder))
-                term = self._try(sleep, at_least)
+                holder, over = end.look()
+                term = self._try(end.seen, sleep, at_least) if over else None
                 if term is not None:
                     return term
+                waiting(None if holder is None else Candidate.of(holder))
+                sleep(self._ttl / _LOOKS)
         except _Stopped:
             pass
         return None
 
-    def _try(self, sleep: Callable[[float], None], at_least: int) -> Term | None:
+    def _try(
+        self, ended: bytes | None, sleep: Callable[[float], None], at_least: int
+    ) -> Term | None:
         try:
             lease = Lease.acquire(
                 self._storage,
@@ -72,7 +78,7 @@ class FileElection(LeaderElection):
                 ttl=self._ttl,
                 sleep=sleep,
                 elected_by=self.place,
-                watch_process=self._watch_process,
+                ended=ended,
             )
             lease.begin_term(max(latest_term(self._storage), at_least) + 1)
         except JobLocked:

@@ -8,8 +8,8 @@
 ```
 
 Answers to Flink's `JobResultStore`. A result is *dirty* until what the job has left behind is cleaned up: whoever is
-elected then finishes that and does not run the job. A driver that has found a clean result when it was started takes it for
-that of an earlier run.
+elected then finishes that and does not run the job. A driver that has found a clean result when it was started takes
+it for that of an earlier run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run has ended: FINISHED, CANCELED or FAILED, with the error as text that `millstream.errors.decode` reads."""
+    """How a run has ended: FINISHED, CANCELED or FAILED, with the error as text that `millstream.errors.decode`
+    reads."""
 
     id: str
     status: str

@@ -6,9 +6,10 @@
 ```
 
 A term begins with one transaction that raises the number in `term`, and that fails unless this session's candidate is
-there. It ends with the connection: as soon as that is suspended nobody can say whether the session has run out, and with
-it the leadership. The leader also asks ZooKeeper several times in each session timeout whether it still leads, through
-the ensemble's own leader (`sync`), and counts its term as over when the answers stay away for a whole timeout.
+there. It ends with the connection: as soon as that is suspended nobody can say whether the session has run out, and
+with it the leadership. The leader also asks ZooKeeper several times in each session timeout whether it still leads,
+through the ensemble's own leader (`sync`), and counts its term as over when the answers stay away for a whole
+timeout.
 """
 
 from __future__ import annotations
@@ -237,7 +238,8 @@ class ZooKeeperElection(LeaderElection):
         transaction.check(f"{self._path}/candidates/{self._own}", -1)
         record = _TermRecord(term=number, leader=str(self._self))
         transaction.set_data(node, msgspec.json.encode(record), stat.version)
-        if any(isinstance(one, Exception) for one in self._ask(transaction.commit_async)):
+        answers = self._ask(transaction.commit_async)
+        if any(isinstance(answer, Exception) for answer in answers):
             return None
         term = Term(number, valid_for=self._session_seconds(), since=asked)
         self._term = term
@@ -279,7 +281,7 @@ class ZooKeeperElection(LeaderElection):
     def candidates(self) -> list[Candidate]:
         """All that take part, the leader first."""
         found = [self._leader(name) for name in self._candidates()]
-        return [one for one in found if one is not None]
+        return [candidate for candidate in found if candidate is not None]
 
     def close(self) -> None:
         self._closed.set()

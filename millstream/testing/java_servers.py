@@ -142,7 +142,7 @@ class JavaProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The number of the process."""
         return self._java.pid
 
     @property
@@ -164,7 +164,7 @@ class JavaProcess:
         return False
 
     def end(self, how: signal.Signals = signal.SIGKILL, seconds: float = 30.0) -> None:
-        """End it."""
+        """End the process by a signal, and if that does not help in time, by SIGKILL."""
         self._guard.kill()
         self._guard.wait()
         if self._guard.stdin is not None:

@@ -85,6 +85,11 @@ class Driver:
     def errors(self) -> str:
         return self._errors.read_text()[-4000:]
 
+    @property
+    def said(self) -> str:
+        """All that it has printed."""
+        return self._errors.read_text()
+
     def latest(self) -> int:
         """The newest checkpoint, -1 if there is none."""
         try:

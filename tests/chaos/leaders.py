@@ -326,7 +326,7 @@ class _Run:
 
 def _is_ready(driver: Driver) -> bool:
     """True if the driver has warmed up since it last began to stand by."""
-    text = driver.errors
+    text = driver.said
     return text.rfind("ready to take over") > text.rfind("leading, term")
 
 

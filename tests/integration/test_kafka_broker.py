@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import RuntimeUnusable
-from millstream.testing import java_servers
+from millstream.testing import java_servers, kafka_broker
 from millstream.testing import kafka as testing_kafka
-from millstream.testing import kafka_broker
 from tests.integration.kafka import Client
 from tests.waiting import until
 

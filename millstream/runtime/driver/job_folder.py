@@ -11,10 +11,10 @@
 
 A job without a checkpoint directory has a temporary folder that goes with it.
 
-A driver that was elected may have been paused, and find when it comes back that another has run the job since. So whoever
-takes over begins with a checkpoint of its own, in the place of the one that the former leader may be about to publish;
-and what is removed is listed first, then the term is checked, then that is removed and nothing else: what another leader
-has written cannot be on a list that was made before its term began.
+A driver that was elected may have been paused, and find when it comes back that another has run the job since. So
+whoever takes over begins with a checkpoint of its own, in the place of the one that the former leader may be about to
+publish; and what is removed is listed first, then the term is checked, then that is removed and nothing else: what
+another leader has written cannot be on a list that was made before its term began.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A job that several drivers could run: stand by until elected, run it for a term, stand by again.
 
-Answers to what Flink's `JobMasterServiceLeadershipRunner` does. The program has been run up to `execute()` and the engine
-is warm when the term begins, so that a driver that takes over has nothing to start. A term that ends before the job does
-leaves everything as it is: the attempt is interrupted, nothing is published, committed or removed any more, and this
-driver stands by again. When the job has ended, the leader writes down how (`millstream.ha.records`), cleans up, and those
-that stand by end in the same way.
+Answers to what Flink's `JobMasterServiceLeadershipRunner` does. The program has been run up to `execute()` and the
+engine is warm when the term begins, so that a driver that takes over has nothing to start. A term that ends before
+the job does leaves everything as it is: the attempt is interrupted, nothing is published, committed or removed any
+more, and this driver stands by again. When the job has ended, the leader writes down how (`millstream.ha.records`),
+cleans up, and those that stand by end in the same way.
 """
 
 from __future__ import annotations

@@ -244,8 +244,8 @@ class JobRun(ABC):
             self._stop.set()
 
     def end_term(self) -> None:
-        """This driver does not lead the job any more: end what runs, whatever it is doing. Nothing of it can be published
-        or committed from now on."""
+        """This driver does not lead the job any more: end what runs, whatever it is doing. Nothing of it can be
+        published or committed from now on."""
         self._stop.set()
         over = self._term_over
 

@@ -52,7 +52,7 @@ def test_a_term_that_is_not_confirmed_is_over():
     clock.now = 106.0
     term.check()
     clock.now = 106.1
-    with pytest.raises(LeadershipLost, match="not confirmed for 4.1 s"):
+    with pytest.raises(LeadershipLost, match=r"not confirmed for 4\.1 s"):
         term.check()
     assert ends == [True]
     term.confirm(106.1)
