@@ -100,7 +100,7 @@ mutants: $(STAMP) ## small changes of the code that decides, and how many of the
 	$(BIN)/python scripts/mutants.py --each $(or $(N),20) $(MUTANTS_ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=... JOB=state|time|kafka|compact|delta|iceberg|postgres|s3)
+chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=... JOB=state|time|kafka|compact|delta|iceberg|postgres|s3|ha)
 	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) \
 	    --job $(or $(JOB),state) $(CHAOS_ARGS)
 

@@ -32,6 +32,7 @@ MillstreamError
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
     ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
     ├── JobLocked                JOB_LOCKED               another driver runs this job
+    │   └── LeadershipLost       LEADERSHIP_LOST          this driver is not the job's leader any more
     ├── EngineError              ENGINE_FAILED            Spark failed the job; its message is kept
     └── JobCancelled             JOB_CANCELLED
 ```
@@ -64,6 +65,7 @@ __all__ = [
     "JobLocked",
     "KeyClassNotFound",
     "KeySelectorError",
+    "LeadershipLost",
     "MillstreamError",
     "MissingTimestamp",
     "ModuleNotAvailable",
@@ -329,6 +331,12 @@ class JobLocked(JobError):
     """Another driver holds the job's folder."""
 
     code = "JOB_LOCKED"
+
+
+class LeadershipLost(JobLocked):
+    """This driver was elected to run the job, and is not its leader any more."""
+
+    code = "LEADERSHIP_LOST"
 
 
 class EngineError(JobError):

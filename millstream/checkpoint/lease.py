@@ -7,6 +7,11 @@ time in the file, so the clocks of two machines need not agree.
 
 A driver that was paused for longer than its `ttl` may come back to a lease that another has taken:
 `check` before each step that must not be done twice.
+
+A driver that was elected (`millstream.ha`) takes the lease at once from whoever the same election had
+chosen before. The number of its term is published as a file of its own, `terms/<number>`, which can be
+made only once: who finds a larger one than its own is not the leader any more, whatever it may have
+written over the lease since.
 """
 
 from __future__ import annotations
@@ -27,23 +32,31 @@ from millstream.storage.storage import Storage, shown_root
 
 __all__ = [
     "LEASE_NAME",
+    "TERMS",
     "Lease",
+    "LeaseEnd",
     "LeaseRecord",
     "LeaseWatch",
     "await_end",
+    "elapsed",
+    "is_gone",
+    "latest_term",
     "read_lease",
     "standing",
+    "this_process",
 ]
 
 LEASE_NAME = "lease.json"
+TERMS = "terms"
 
 _RENEWALS = 4  # in each ttl
 _LOOKS = 20  # in each ttl, at a lease that another holds
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The file. `machine` tells apart machines, and containers, that have the same host name;
-    `process_start` tells apart processes that had the same pid. `expires_at` is for people."""
+    """The file. `machine` tells apart machines, and containers, that have the same host name; `process_start` tells
+    apart processes that had the same pid. `expires_at` is for people. Of a driver that was elected `term` is the
+    number of its term, and `elected_by` tells which election it was."""
 
     owner: str
     host: str
@@ -54,6 +67,8 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
     ttl: float
     machine: str = ""
+    term: int = 0
+    elected_by: str = ""
 
 
 class Lease:
@@ -72,6 +87,9 @@ class Lease:
         self.lost: JobLocked | None = None
         # True if a driver held it before and did not give it back: it has died.
         self.took_over = False
+        # Called by the thread of `keep`: when it has renewed the lease, with the time before, and when that is lost.
+        self.on_renewal: Callable[[float], None] = lambda at: None
+        self.on_loss: Callable[[JobLocked], None] = lambda loss: None
 
     @classmethod
     def acquire(
@@ -82,20 +100,12 @@ class Lease:
         ttl: float = 10.0,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        elected_by: str = "",
+        ended: bytes | None = None,
     ) -> Lease:
-        """Take the lease, if need be after its holder's `ttl`; `JobLocked` if the holder lives."""
-        pid = os.getpid()
-        record = LeaseRecord(
-            owner=uuid.uuid4().hex,
-            host=socket.gethostname(),
-            pid=pid,
-            process_start=_process(pid)[1],
-            job_name=job_name,
-            counter=0,
-            expires_at=clock() + ttl,
-            ttl=ttl,
-            machine=_machine(),
-        )
+        """Take the lease, if need be after its holder's `ttl`; `JobLocked` if the holder lives. Of the file that holds
+        `ended` it is known that it does not."""
+        record = msgspec.structs.replace(this_process(job_name, ttl, clock), elected_by=elected_by)
         took_over = False
         while True:
             seen = _read(storage)
@@ -111,12 +121,60 @@ class Lease:
                     storage.publish(LEASE_NAME, msgspec.json.encode(record))
                 if not storage.exclusive_publish:
                     sleep(ttl / 10)
-            elif _wait_for_end(storage, seen, ttl, sleep):
+            elif seen == ended or _wait_for_end(storage, seen, ttl, sleep):
                 took_over = True
                 record = _at(record, clock)
                 storage.write(LEASE_NAME, msgspec.json.encode(record))
                 # Of two that take over at the same moment the last to write has it: let it write.
                 sleep(ttl / 100 if storage.exclusive_publish else ttl / 10)
+
+    @classmethod
+    def take(
+        cls,
+        storage: Storage,
+        job_name: str,
+        *,
+        term: int,
+        elected_by: str,
+        ttl: float = 10.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Lease:
+        """Take the lease for a term, at once if its holder was elected before by the same election; `JobLocked` if a
+        later term has begun."""
+        holder = read_lease(storage)
+        if holder is None or holder.elected_by != elected_by:
+            # Nobody has said that this one may go.
+            lease = cls.acquire(
+                storage, job_name, ttl=ttl, clock=clock, sleep=sleep, elected_by=elected_by
+            )
+        else:
+            record = this_process(job_name, ttl, clock)
+            lease = cls(storage, msgspec.structs.replace(record, elected_by=elected_by), clock)
+            lease.took_over = True
+        lease.begin_term(term)
+        return lease
+
+    def begin_term(self, term: int) -> None:
+        """From now on the lease is that of a term; `JobLocked` if that, or a later one, has begun elsewhere."""
+        with self._lock:
+            try:
+                self._storage.publish(f"{TERMS}/{term:012d}", msgspec.json.encode(self._record))
+            except FileExistsError:
+                self.lost = self._loss(f"term {term} has begun elsewhere", None)
+                raise self.lost from None
+            self._record = _at(msgspec.structs.replace(self._record, term=term), self._clock)
+            self._check_term()
+            self._storage.write(LEASE_NAME, msgspec.json.encode(self._record))
+            for older in _terms(self._storage):
+                if older < term:
+                    self._storage.delete(f"{TERMS}/{older:012d}")
+
+    def _check_term(self) -> None:
+        latest = latest_term(self._storage)
+        if latest > self._record.term:
+            self.lost = self._loss(f"another driver leads it, in term {latest}", None)
+            raise self.lost
 
     @property
     def record(self) -> LeaseRecord:
@@ -136,13 +194,23 @@ class Lease:
         """`JobLocked` if the lease is no longer this driver's."""
         with self._lock:
             if self.lost is None:
+                if self._record.term:
+                    self._check_term()
                 seen = _read(self._storage)
                 holder = _decode(seen)
                 if holder is not None and holder.owner == self._record.owner:
                     return
+                if holder is not None and self._precedes(holder):
+                    # It was paused in the middle of a renewal, and has come back too late.
+                    self._storage.write(LEASE_NAME, msgspec.json.encode(self._record))
+                    return
                 why = "its file is gone" if seen is None else "another driver has taken it"
                 self.lost = self._loss(why, holder)
             raise self.lost
+
+    def _precedes(self, holder: LeaseRecord) -> bool:
+        """True of a driver that the same election has replaced by this one."""
+        return holder.elected_by == self._record.elected_by and holder.term < self._record.term
 
     def keep(self) -> None:
         """Renew from a thread until `release`; a loss is kept in `lost`."""
@@ -163,19 +231,23 @@ class Lease:
             self._storage.delete(LEASE_NAME)
 
     def _keep(self) -> None:
-        renewed = time.monotonic()
+        renewed = elapsed()
         while not self._stopped.wait(self._record.ttl / _RENEWALS):
+            before = elapsed()
             try:
                 self.renew()
-            except JobLocked:
+            except JobLocked as loss:
+                self.on_loss(loss)
                 return
             except Exception as error:  # of any class a remote file system's driver has
                 # May pass; but after a ttl without renewal others may take over.
-                if time.monotonic() - renewed >= self._record.ttl:
+                if elapsed() - renewed >= self._record.ttl:
                     self.lost = self._loss(f"it could not be renewed: {error}", None)
+                    self.on_loss(self.lost)
                     return
             else:
-                renewed = time.monotonic()
+                renewed = elapsed()
+                self.on_renewal(before)
 
     def _loss(self, why: str, holder: LeaseRecord | None) -> JobLocked:
         return JobLocked(
@@ -187,6 +259,37 @@ class Lease:
         )
 
 
+def elapsed() -> float:
+    """Seconds that only go forward, also while the machine sleeps, where that can be told."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+def this_process(job_name: str, ttl: float, clock: Callable[[], float] = time.time) -> LeaseRecord:
+    """A new record of this process."""
+    pid = os.getpid()
+    return LeaseRecord(
+        owner=uuid.uuid4().hex,
+        host=socket.gethostname(),
+        pid=pid,
+        process_start=_process(pid)[1],
+        job_name=job_name,
+        counter=0,
+        expires_at=clock() + ttl,
+        ttl=ttl,
+        machine=_machine(),
+    )
+
+
+def latest_term(storage: Storage) -> int:
+    """The number of the last term that has begun in a folder; 0 if none has."""
+    return max(_terms(storage), default=0)
+
+
+def _terms(storage: Storage) -> list[int]:
+    return [int(name) for name in storage.list(TERMS) if name.isdigit()]
+
+
 def read_lease(storage: Storage) -> LeaseRecord | None:
     """What the holder has last written; None if nobody holds the lease of this folder."""
     return _decode(_read(storage))
@@ -195,9 +298,32 @@ def read_lease(storage: Storage) -> LeaseRecord | None:
 def standing(record: LeaseRecord, clock: Callable[[], float] = time.time) -> str:
     """How the holder of a lease seems to fare, at one look: "running", "dead" (its process is gone), or "silent" (its
     lease has run out: it is paused or cut off, or has died on another machine)."""
-    if _is_gone(record):
+    if is_gone(record):
         return "dead"
     return "silent" if clock() > record.expires_at else "running"
+
+
+class LeaseEnd:
+    """Watches a lease until its holder has died or been silent for its `ttl`, by a clock that others need not share.
+    Without `watch_process` a holder on this machine is known by its renewals alone, as if it ran on another."""
+
+    def __init__(self, storage: Storage, ttl: float, *, watch_process: bool = True) -> None:
+        self._storage = storage
+        self._ttl = ttl
+        self._watch_process = watch_process
+        self._since = 0.0
+        self.seen: bytes | None = None
+        """What the file held at the last look."""
+
+    def look(self) -> tuple[LeaseRecord | None, bool]:
+        """The holder, if there is one, and whether the lease may be taken now."""
+        seen = _read(self._storage)
+        holder, now = _decode(seen), elapsed()
+        if seen != self.seen:
+            self.seen, self._since = seen, now
+        silent = now - self._since >= (self._ttl if holder is None else holder.ttl)
+        gone = self._watch_process and is_gone(holder)
+        return holder, seen is None or silent or gone
 
 
 def await_end(storage: Storage, *, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -233,7 +359,7 @@ class LeaseWatch:
                 self._since = self._clock()
             self._last = now
         where = f"process {self._last.pid} on {self._last.host}"
-        if _is_gone(self._last):
+        if is_gone(self._last):
             return f"its driver has died ({where})"
         silent = self._clock() - self._since
         if silent >= self._last.ttl:
@@ -252,7 +378,7 @@ def _wait_for_end(
     Time is what has been slept: the wall clock may jump, and the holder's may differ.
     """
     holder = _decode(first)
-    if _is_gone(holder):
+    if is_gone(holder):
         return True
     look = (ttl if holder is None else holder.ttl) / _LOOKS
     for _ in range(_LOOKS):
@@ -263,7 +389,7 @@ def _wait_for_end(
             if now is None:
                 return False  # released, or half a word: look again from the start
             raise _locked(storage, now)
-        if _is_gone(holder):
+        if is_gone(holder):
             return True
     return True
 
@@ -298,7 +424,7 @@ def _decode(data: bytes | None) -> LeaseRecord | None:
         return None
 
 
-def _is_gone(holder: LeaseRecord | None) -> bool:
+def is_gone(holder: LeaseRecord | None) -> bool:
     """True if the holder ran on this machine, and certainly does not any more."""
     if holder is None or (holder.host, holder.machine) != (socket.gethostname(), _machine()):
         return False

@@ -50,7 +50,10 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 # The options that name the program; after one of them, options not ours are the program's.
 _NAMING = {"-py", "--python", "-pym", "--pyModule"}
 # Settings that say where a job starts from, or are made for one run.
-_WHERE_FROM = ("execution.state-recovery.", "millstream.recovery.", "spark.executorEnv.")
+_WHERE_FROM = (
+    *("execution.state-recovery.", "millstream.recovery.", "spark.executorEnv."),
+    "millstream.high-availability.standby",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,11 @@ __all__ = ["run"]
     help="Go on from the last checkpoint of this job (name or id); fail if there is none.",
 )
 @click.option("--fresh", is_flag=True, help="Forget the job's checkpoints and start anew.")
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Stand by, with a warm Spark, while another driver runs the job; take over when it is gone.",
+)
 def run(
     *,
     traceback_wanted: bool,
@@ -64,6 +69,7 @@ def run(
     claim_mode: str | None,
     resume: str | None,
     fresh: bool,
+    standby: bool,
     **options: Any,
 ) -> None:
     """Run a program. With execution.checkpointing.dir set, a job that was stopped or killed goes on
@@ -82,6 +88,7 @@ def run(
         "execution.state-recovery.ignore-unclaimed-state": "true" if allow_non_restored else None,
         "execution.state-recovery.claim-mode": claim_mode,
         "millstream.recovery.resume": "never" if fresh else resume,
+        "millstream.high-availability.standby": "true" if standby else None,
     }
     with guarded(traceback_wanted=traceback_wanted):
         program = parse_program(**options)

@@ -75,6 +75,7 @@ OLDER = {
     "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
     "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
     "restart-strategy": "restart-strategy.type",
+    "high-availability": "high-availability.type",
     "task.cancellation-interval": "task.cancellation.interval",
 }
 """Older keys of Flink's, which it still reads, and those that stand for them now."""
@@ -408,19 +409,33 @@ TASK_CANCELLATION_TIMEOUT = _known(
     no_effect="Spark ends the tasks of a cancelled job",
 )
 HA_TYPE = _known(
-    _key("high-availability.type").enum_type("NONE", "zookeeper").default_value("NONE"),
-    "How a standby driver is chosen.",
-    no_effect="there are no standby drivers yet; a second driver of a job is kept out by its lease",
+    _key("high-availability.type").enum_type("NONE", "zookeeper", "file").default_value("NONE"),
+    "Who elects the driver that runs a job while others stand by: ZooKeeper, or a file in shared storage.",
 )
 HA_STORAGE = _known(
     _key("high-availability.storageDir").string_type().no_default_value(),
-    "The folder a new leader reads.",
-    no_effect="there are no standby drivers yet; a second driver of a job is kept out by its lease",
+    "The folder, which every driver can see, of what leaders leave each other; by default a hidden one in that of the "
+    "checkpoints.",
+)
+HA_CLUSTER_ID = _known(
+    _key("high-availability.cluster-id").string_type().default_value("/default"),
+    "What tells drivers that belong together from others with the same folder or ZooKeeper.",
 )
 HA_QUORUM = _known(
     _key("high-availability.zookeeper.quorum").string_type().no_default_value(),
-    "The ZooKeeper hosts.",
-    no_effect="there are no standby drivers yet; a second driver of a job is kept out by its lease",
+    "The ZooKeeper servers, as host:port,host:port.",
+)
+HA_ROOT = _known(
+    _key("high-availability.zookeeper.path.root").string_type().default_value("/millstream"),
+    "The path in ZooKeeper below which everything is kept.",
+)
+HA_SESSION_TIMEOUT = _known(
+    _key("high-availability.zookeeper.client.session-timeout")
+    .duration_type()
+    .at_least(100, "ms")
+    .default_value("10 s"),
+    "How long a leader may be silent before ZooKeeper counts it as gone (Flink's default is 60 s). ZooKeeper "
+    "itself sets bounds to it: 2 and 20 of its ticks, by default 4 and 40 s.",
 )
 
 # ------------------------------------------------------------------ watching a job
@@ -489,6 +504,23 @@ STATE_KEY_FILE = _known(
 RESUME = _known(
     _key("millstream.recovery.resume").string_type().default_value("auto"),
     "Go on from the job's last checkpoint: auto if there is one, never, or the id or name of a job that must be there.",
+)
+HA_STANDBY = _known(
+    _key("millstream.high-availability.standby").boolean_type().default_value(False),
+    "Whether this driver is meant to stand by (millstream run --standby): if high-availability.type is not set, as if "
+    "it were `file`.",
+)
+HA_LEASE_TIMEOUT = _known(
+    _key("millstream.high-availability.lease-timeout")
+    .duration_type()
+    .at_least(100, "ms")
+    .default_value("10 s"),
+    "With high-availability.type: file, how long a leader may be silent before another takes its place.",
+)
+HA_WATCH_PROCESS = _known(
+    _key("millstream.high-availability.watch-process").boolean_type().default_value(True),
+    "Whether a driver that stands by on the leader's own machine takes its place as soon as the leader's process is "
+    "gone, without waiting for its time to run out.",
 )
 PRINT_GENERATED_CODE = _known(
     _key("millstream.print.generated-code").boolean_type().default_value(False),

@@ -12,6 +12,7 @@ from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.datastream.on_signal import show_on_signal
 from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.leading import take_part
 from millstream.runtime.driver.run import JobRun
 
 __all__ = ["create_run", "show_run"]
@@ -25,7 +26,9 @@ _RUNNERS = {
 def create_run(target: str, job: Job) -> JobRun:
     """A run of the job, not yet started."""
     module, name = _RUNNERS[target]
+    leading = take_part(job)
     run: JobRun = getattr(import_module(module), name)(job)
+    run.leading = leading
     show_on_signal(run)
     if job.settings.reporters:
         import_module("millstream.reporters.start").start_reporters(run)

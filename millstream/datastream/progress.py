@@ -29,6 +29,8 @@ def describe(run: JobRun) -> str:
 def _describe(run: JobRun) -> str:
     metrics = run.metrics
     name = run.job.settings.name
+    if run.leading is not None and run.leading.standing_by is not None:
+        return run.leading.standing_by
     if run.status is JobStatus.RESTARTING:
         return _restarting(run)
     if metrics is None or metrics.epoch < 0:

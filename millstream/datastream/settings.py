@@ -10,6 +10,8 @@ from millstream.common.configuration import Configuration
 from millstream.common.dependencies import Declared, declared
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.restart_strategy import strategy_of
+from millstream.errors import ConfigurationError
+from millstream.ha.services import HighAvailability
 from millstream.runtime.driver.job import JobSettings
 from millstream.storage.storage import stable
 
@@ -73,6 +75,35 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         share_panes=get(options.SHARE_PANES),
         object_reuse=get(options.OBJECT_REUSE),
         runtime_mode=get(options.RUNTIME_MODE),
+        high_availability=_high_availability(configuration),
+    )
+
+
+def _high_availability(configuration: Configuration) -> HighAvailability | None:
+    def get(option: ConfigOption[Any]) -> Any:
+        return options.get(configuration, option)
+
+    standby = get(options.HA_STANDBY)
+    kind = get(options.HA_TYPE)
+    if kind == "NONE" and not standby:
+        return None
+    folder = get(options.CHECKPOINTING_DIRECTORY)
+    if folder is None:
+        raise ConfigurationError(
+            "high availability needs checkpoints: a driver that takes over goes on from the last one",
+            hint="set execution.checkpointing.dir to a folder that every driver can see",
+        )
+    return HighAvailability(
+        type="file" if kind == "NONE" else kind,
+        # No job has a folder of this name.
+        storage_dir=get(options.HA_STORAGE) or f"{folder.rstrip('/')}/.high-availability",
+        cluster_id=get(options.HA_CLUSTER_ID),
+        quorum=get(options.HA_QUORUM),
+        root=get(options.HA_ROOT),
+        session_timeout=get(options.HA_SESSION_TIMEOUT) / 1000,
+        lease_timeout=get(options.HA_LEASE_TIMEOUT) / 1000,
+        watch_process=get(options.HA_WATCH_PROCESS),
+        quiet=standby,
     )
 
 

@@ -366,7 +366,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
             with progress_of(run):
                 seconds = run.result()
         except KeyboardInterrupt:
-            run.cancel()
+            run.leave()
             raise
         return JobExecutionResult(JobID(run.job.id), round(seconds * 1000))
 

@@ -56,6 +56,7 @@ class QueryLog:
                 hint="start from the job's own last checkpoint, or read the data with a source of Millstream's",
             )
         self.path = os.path.join(folder.storage.root, _FOLDER)
+        folder.check_lease()
         if last_batch is None:
             shutil.rmtree(self.path, ignore_errors=True)
         else:

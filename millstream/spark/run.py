@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,7 +18,7 @@ from millstream.redaction import get_logger
 from millstream.runtime.driver.epochs import EpochDriver, Outcome
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
-from millstream.runtime.driver.run import JobRun
+from millstream.runtime.driver.run import TERM_GRACE, JobRun
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.spark.anchor import Anchors
@@ -26,6 +28,7 @@ from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
 from millstream.spark.session import has_executors, is_cluster, job_session, temporary_folder
+from millstream.spark.warm_up import warm_up_folder, warm_up_job
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
@@ -76,6 +79,20 @@ class SparkRun(JobRun):
 
     def _translate(self, error: BaseException) -> BaseException:
         return translate(error)
+
+    def warm_up(self) -> None:
+        """Run a small job of the same shape."""
+        with warm_up_folder(self.job, shared=is_cluster(self._session)) as folder:
+            SparkRun(warm_up_job(self.job, folder))._run()
+
+    def engine_lives(self) -> bool:
+        """False if the JVM is gone, or Spark has been stopped in it."""
+        try:
+            # PySpark itself knows only what this process has stopped.
+            context: Any = self._session.sparkContext._jsc
+            return context is not None and not context.sc().isStopped()
+        except Exception:
+            return False
 
     def _temporary_folder(self) -> str:
         """A folder that goes with the job."""
@@ -137,7 +154,7 @@ class SparkRun(JobRun):
         writers: SparkWriters,
         log: QueryLog,
     ) -> None:
-        work_files = WorkFiles(spec, self.job.split_sources)
+        work_files = WorkFiles(spec, self.job.split_sources, driver.folder.check_lease)
 
         def micro_batch(rows: DataFrame, number: int) -> None:
             """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
@@ -167,16 +184,24 @@ class SparkRun(JobRun):
         self._query = writer.start()
         try:
             while self._query.isActive:
-                if self._ended.wait(0.05) or self._cancelled.is_set():
+                if self._ended.wait(0.05) or self._stop.is_set():
                     break
+            if not self._cancelled.is_set():
+                self._let_end(self._query)
             failure = None if self._stopping() else self._query.exception()
             if failure is not None:
                 raise self._failure or failure
         finally:
             self._query.stop()
 
+    def _let_end(self, query: StreamingQuery) -> None:
+        """If the driver does not lead the job any more, give the epoch at hand a moment to end by itself."""
+        until = time.monotonic() + TERM_GRACE
+        while not self._ended.is_set() and query.isActive and time.monotonic() < until:
+            self._ended.wait(0.02)
+
     def _stopping(self) -> bool:
-        return self._ended.is_set() or self._cancelled.is_set()
+        return self._ended.is_set() or self._stop.is_set()
 
     def _interrupt(self) -> None:
         # The session's own tags do not reach what is collected as Arrow; the context's do.

@@ -5,7 +5,7 @@ The frame of a job is built once, so nothing that changes from epoch to epoch ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import cloudpickle
 
@@ -40,10 +40,17 @@ def read_work(job: JobSpec, epoch: int, number: int) -> bytes | None:
 class WorkFiles:
     """On the driver: writes an epoch's files before it runs, removes them after."""
 
-    def __init__(self, job: JobSpec, sources: Sequence[SourceSpec]) -> None:
+    def __init__(
+        self, job: JobSpec, sources: Sequence[SourceSpec], check: Callable[[], None]
+    ) -> None:
+        """`check` raises if this driver does not run the job any more."""
         self._job = job
         self._storage: Storage = job.storage()
-        self._storage.delete_tree("work")
+        left = self._storage.list("work")
+        # What a driver writes that takes over after this check is not among what was there before it.
+        check()
+        for run in left:
+            self._storage.delete_tree(f"work/{run}")
         self._slots = slot_count(job)
         self._first: dict[int, int] = {}
         count = 0

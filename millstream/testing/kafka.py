@@ -10,15 +10,11 @@ a program does when its broker goes away uses `KafkaBroker` itself, which can be
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
@@ -26,21 +22,24 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from millstream.errors import RuntimeUnusable
+from millstream.testing import java_servers
+from millstream.testing.java_servers import (
+    JavaProcess,
+    fetched_jars,
+    free_ports,
+    java_command,
+    tail,
+)
 
 __all__ = ["KafkaBroker", "kafka_broker", "kafka_jars", "missing_tools"]
 
 VERSION = "4.3.1"
 _LOGGING = "2.25.4"
 _START_SECONDS = 90.0
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>millstream</groupId><artifactId>kafka-broker</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>{_LOGGING}</version></dependency>
-  </dependencies>
-</project>
-"""
+_ARTIFACTS = {
+    "org.apache.kafka:kafka_2.13": VERSION,
+    "org.apache.logging.log4j:log4j-slf4j-impl": _LOGGING,
+}
 _LOG4J = """rootLogger.level=WARN
 rootLogger.appenderRef.console.ref=console
 appender.console.name=console
@@ -101,9 +100,8 @@ class KafkaBroker:
         self._properties = dict(properties or {})
         self._users = dict(users or {})
         self._folder: Path | None = None
-        self._java: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
-        ports = _free_ports(3)
+        self._java: JavaProcess | None = None
+        ports = free_ports(3)
         self._port, self._controller, self._sasl = ports
         self.servers = f"127.0.0.1:{self._port}"
         """Where clients begin."""
@@ -123,35 +121,19 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start it, and wait until it answers. Nothing happens if it runs."""
-        if self._java is not None and self._java.poll() is None:
+        if self._java is not None and self._java.running:
             return
         jars = kafka_jars()
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
             self._prepare(self._folder, jars)
         command = _java(jars, self._folder, "kafka.Kafka", str(self._folder / "server.properties"))
-        with (self._folder / "broker.log").open("ab") as log:
-            # A session of its own: Ctrl-C at the terminal is for the program that uses the broker.
-            self._java = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        # The pipe ends with this process, also if that is killed; then the broker is.
-        self._guard = subprocess.Popen(
-            [
-                "/bin/sh",
-                "-c",
-                'cat >/dev/null; kill -9 "$1" 2>/dev/null',
-                "sh",
-                str(self._java.pid),
-            ],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._java = JavaProcess(command, self._folder / "broker.log")
         self._await()
 
     def kill(self) -> None:
         """End it as a crash does: at once, with nothing said. Its data stays."""
-        self._end(signal.SIGKILL, 30.0)
+        self._end(signal.SIGKILL)
 
     def fill_disk(self, most: int) -> None:
         """Have it fail, until it is started again, to write files of more than so many bytes, as on a disk that is full
@@ -168,31 +150,19 @@ class KafkaBroker:
 
     def stop(self) -> None:
         """End it in order. Its data stays."""
-        self._end(signal.SIGTERM, 30.0)
+        self._end(signal.SIGTERM)
 
     def close(self) -> None:
         """End it and remove its data."""
-        self._end(signal.SIGKILL, 30.0)
+        self._end(signal.SIGKILL)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _end(self, how: signal.Signals, seconds: float) -> None:
-        guard, self._guard = self._guard, None
+    def _end(self, how: signal.Signals) -> None:
         java, self._java = self._java, None
-        if guard is not None:
-            guard.kill()
-            guard.wait()
-            if guard.stdin is not None:
-                guard.stdin.close()
-        if java is None:
-            return
-        java.send_signal(how)
-        try:
-            java.wait(seconds)
-        except subprocess.TimeoutExpired:
-            java.kill()
-            java.wait()
+        if java is not None:
+            java.end(how)
 
     def _prepare(self, folder: Path, jars: Path) -> None:
         (folder / "log4j2.properties").write_text(_LOG4J)
@@ -230,27 +200,22 @@ class KafkaBroker:
         )  # fmt: skip
         if done.returncode != 0:
             raise RuntimeUnusable(
-                "the broker's folder could not be made", said=_tail(done.stdout + done.stderr)
+                "the broker's folder could not be made", said=tail(done.stdout + done.stderr)
             )
 
     def _await(self) -> None:
-        until = time.monotonic() + _START_SECONDS
-        while time.monotonic() < until:
-            assert self._java is not None
-            if self._java.poll() is not None:
-                self._failed("the Kafka broker has ended while it started")
-            with contextlib.suppress(OSError), socket.create_connection(_address(self.servers), 1):
-                return
-            time.sleep(0.05)
+        assert self._java is not None
+        if self._java.listens(self._port, _START_SECONDS):
+            return
+        if not self._java.running:
+            self._failed("the Kafka broker has ended while it started")
         self._failed(f"the Kafka broker did not answer within {_START_SECONDS:.0f} s")
 
     def _failed(self, what: str) -> NoReturn:
         assert self._folder is not None
         said = (self._folder / "broker.log").read_text(errors="replace")
         self.close()
-        raise RuntimeUnusable(
-            what, said=_tail(said), hint="free memory (it needs 400 MB), or ports"
-        )
+        raise RuntimeUnusable(what, said=tail(said), hint="free memory (it needs 400 MB), or ports")
 
 
 def missing_tools() -> str | None:
@@ -259,86 +224,16 @@ def missing_tools() -> str | None:
     >>> missing_tools() is None or "install" in missing_tools()
     True
     """
-    if _java_command() is None:
-        return "Java is missing: install a JDK or JRE of version 17 or later, or set JAVA_HOME"
-    if shutil.which("mvn") is None and not _libraries().is_dir():
-        return "Maven is missing, which fetches Kafka's jars: install it (apt-get install maven, brew install maven)"
-    return None
+    return java_servers.missing_tools("Kafka", VERSION)
 
 
 def kafka_jars() -> Path:
     """The folder of the broker's jars; Maven fetches them the first time."""
-    missing = missing_tools()
-    if missing is not None:
-        raise RuntimeUnusable(
-            "a Kafka broker cannot be started on this machine", hint=missing, version=VERSION
-        )
-    found = _libraries()
-    if found.is_dir():
-        return found
-    found.parent.mkdir(parents=True, exist_ok=True)
-    with (found.parent / "lock").open("w") as lock:
-        # Tests in several processes may want them at the same time.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not found.is_dir():
-            _fetch(found)
-    return found
-
-
-def _fetch(target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        pom = Path(folder, "pom.xml")
-        pom.write_text(_POM)
-        jars = Path(folder, "libs")
-        done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
-             f"-DoutputDirectory={jars}", "-DincludeScope=runtime"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode != 0 or not any(jars.glob("kafka_*.jar")):
-            raise RuntimeUnusable(
-                "Maven could not fetch Kafka's jars",
-                said=_tail(done.stdout + done.stderr),
-                hint="look at Maven's settings (proxy, mirror), and try: mvn dependency:get "
-                f"-Dartifact=org.apache.kafka:kafka_2.13:{VERSION}",
-            )
-        # All of them, or none.
-        jars.rename(target)
-
-
-def _libraries() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache, "millstream", f"kafka-{VERSION}", "libs")
-
-
-def _java_command() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    own = Path(home, "bin", "java") if home else None
-    return str(own) if own is not None and own.exists() else shutil.which("java")
+    return fetched_jars("Kafka", VERSION, _ARTIFACTS)
 
 
 def _java(jars: Path, folder: Path, *main: str) -> list[str]:
-    java = _java_command()
+    java = java_command()
     assert java is not None
     logging = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'}"
     return [java, *_JAVA, logging, "-cp", str(jars / "*"), *main]
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for opened in held:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in held]
-    finally:
-        for opened in held:
-            opened.close()
-
-
-def _address(servers: str) -> tuple[str, int]:
-    host, _, port = servers.rpartition(":")
-    return host, int(port)
-
-
-def _tail(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-15:])

@@ -3,6 +3,7 @@
 ```
 python -m tests.chaos --kills 200 --worker-kills 200 --seed 1 --job time
 python -m tests.chaos --kills 60 --worker-kills 60 --broker-restarts 10 --job kafka
+python -m tests.chaos --kills 50 --pauses 20 --broker-restarts 10 --job ha
 ```
 
 A run is a fresh folder: a few drivers that are killed, at named points or at random times, each followed by another
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from tests.chaos.driver import Driver, archive_classes
 from tests.chaos.jobs import JOBS
+from tests.chaos.leaders import LeaderChaos
 from tests.chaos.oracle import Verdict
 from tests.waiting import eventually
 
@@ -443,15 +445,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="of drivers")
     parser.add_argument("--worker-kills", type=int, help="by default twice as many")
-    parser.add_argument("--broker-restarts", type=int, default=0, help="of the job kafka")
+    parser.add_argument(
+        "--broker-restarts", type=int, default=0, help="of the job kafka; of ha, of ZooKeeper"
+    )
+    parser.add_argument("--pauses", type=int, default=0, help="of the job ha, of leaders")
+    parser.add_argument("--election", choices=["zookeeper", "file"], default="zookeeper")
+    parser.add_argument("--timeout", type=float, default=4.0, help="of a leader that is silent")
+    parser.add_argument(
+        "--watch-process",
+        action="store_true",
+        help="standbys see that the leader's process is gone",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--job", choices=JOBS, default="state", help="which one is killed")
+    parser.add_argument("--job", choices=[*JOBS, "ha"], default="state", help="which one is killed")
     parser.add_argument("--folder", type=Path, help="where to work; kept if anything is wrong")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="millstream-chaos-"))
     workers = 2 * given.kills if given.worker_kills is None else given.worker_kills
     restarts = given.broker_restarts
-    chaos = Chaos(given.kills, workers, given.seed, folder, given.job, broker_restarts=restarts)
+    chaos: Chaos | LeaderChaos
+    if given.job == "ha":
+        chaos = LeaderChaos(
+            given.kills,
+            given.pauses,
+            restarts,
+            given.seed,
+            folder,
+            given.election,
+            given.timeout,
+            given.watch_process,
+        )
+    else:
+        chaos = Chaos(given.kills, workers, given.seed, folder, given.job, broker_restarts=restarts)
     # So that nothing is left running, whoever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chaos.run()

@@ -212,6 +212,7 @@ def main(build: Callable[[StreamExecutionEnvironment, Path], None]) -> None:
     parser.add_argument("--interval", type=int, default=100, help="milliseconds")
     parser.add_argument("--backend", default="hashmap", help="of state")
     parser.add_argument("-s", "--savepoint")
+    parser.add_argument("-D", dest="more", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     options = {
         "spark.master": "local[2,3]",
@@ -222,6 +223,7 @@ def main(build: Callable[[StreamExecutionEnvironment, Path], None]) -> None:
         "restart-strategy.fixed-delay.attempts": "1000000",
         "restart-strategy.fixed-delay.delay": "0 s",
     }
+    options.update(pair.split("=", 1) for pair in given.more)
     if given.savepoint is not None:
         options["execution.state-recovery.path"] = given.savepoint
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(options))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.chaos import checker
@@ -34,9 +35,12 @@ class Driver:
         savepoint: str | None = None,
         point: str | None = None,
         java: str = "",
+        options: Mapping[str, str] | None = None,
+        interval: int = 100,
     ) -> None:
         """`module` is the program, `backend` that of its state. `point`, as in "before manifest:3", is where the driver
-        kills itself; without one, workers can be told to do so with `arm`. `java` is more options for the JVM."""
+        kills itself; without one, workers can be told to do so with `arm`. `java` is more options for the JVM,
+        `options` more of the job's configuration, `interval` how often it takes checkpoints, in milliseconds."""
         self.folder = folder
         self.job = folder / "checkpoints" / checker.JOB
         self.mark = uuid.uuid4().hex
@@ -47,6 +51,9 @@ class Driver:
         temporary.mkdir(exist_ok=True)
         command = [sys.executable, "-m", module, str(folder)]
         command += ["--parallelism", str(parallelism), "--backend", backend]
+        command += ["--interval", str(interval)]
+        for key, value in (options or {}).items():
+            command += ["-D", f"{key}={value}"]
         if savepoint is not None:
             command += ["-s", savepoint]
         environment = quick_environment(
@@ -77,6 +84,11 @@ class Driver:
     @property
     def errors(self) -> str:
         return self._errors.read_text()[-4000:]
+
+    @property
+    def said(self) -> str:
+        """All that it has printed."""
+        return self._errors.read_text()
 
     def latest(self) -> int:
         """The newest checkpoint, -1 if there is none."""

@@ -416,7 +416,7 @@ def test_what_a_task_is_to_read_is_signed(key: str, tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path / "job"), seal=Seal.of(key))
     job: Any = SimpleNamespace(run_id="r", levels=levels, storage=lambda: storage)
     sources: Any = [SimpleNamespace(vertex=1, parallelism=1)]
-    work = WorkFiles(job, sources)
+    work = WorkFiles(job, sources, lambda: None)
     work.write(0, [SubtaskRanges(1, 0, [], False)])
     data = read_work(job, 0, 0)
     assert data is not None

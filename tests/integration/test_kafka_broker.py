@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import RuntimeUnusable
+from millstream.testing import java_servers, kafka_broker
 from millstream.testing import kafka as testing_kafka
-from millstream.testing import kafka_broker
 from tests.integration.kafka import Client
 from tests.waiting import until
 
@@ -58,10 +58,10 @@ def test_a_broker_does_not_outlive_a_process_that_is_killed(kafka: Client, tmp_p
 
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(testing_kafka.shutil, "which", lambda name: None)
+    monkeypatch.setattr(java_servers.shutil, "which", lambda name: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(RuntimeUnusable, match="Java is missing"):
         testing_kafka.kafka_jars()
-    monkeypatch.setattr(testing_kafka, "_java_command", lambda: "java")
+    monkeypatch.setattr(java_servers, "java_command", lambda: "java")
     with pytest.raises(RuntimeUnusable, match="Maven is missing"):
         testing_kafka.kafka_jars()

@@ -19,7 +19,7 @@ from millstream.checkpoint import commands, events
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.manifest import Feedback, Manifest, manifest_name, write_manifest
 from millstream.checkpoint.statefile import StateFile
-from millstream.errors import CheckpointFailed, JobLocked, StateError
+from millstream.errors import CheckpointFailed, StateError
 from millstream.redaction import get_logger
 from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
@@ -146,6 +146,12 @@ class EpochDriver:
         )
         return self._spec
 
+    @property
+    def latest(self) -> int | None:
+        """The number of the last complete checkpoint; None if there is none."""
+        manifest = None if self._coordinator is None else self._coordinator.manifest
+        return None if manifest is None else manifest.epoch
+
     def _path_of(self, manifest: Manifest) -> str:
         """Where a checkpoint is, for people."""
         return shown_root(f"{self.folder.storage.root}/{manifest_name(manifest.epoch)}")
@@ -214,8 +220,7 @@ class EpochDriver:
                 try:
                     size = write_manifest(self.folder.storage, manifest)
                 except FileExistsError:
-                    msg = f"checkpoint {manifest.epoch} has been published by another driver"
-                    raise JobLocked(msg, folder=self.folder.storage.root) from None
+                    raise self.folder.overtaken(manifest.epoch) from None
                 except OSError as error:
                     msg = f"checkpoint {manifest.epoch} could not be written: {error}"
                     raise CheckpointFailed(
@@ -305,6 +310,8 @@ class EpochDriver:
         spec = self._spec
         if spec is None or not self.folder.durable:
             return
+        # It is beside a checkpoint from which another leader may go on by now.
+        self.folder.check_lease()
         self.replayable = None
         token = uuid.uuid4().hex[:16]
         try:
@@ -398,6 +405,7 @@ class EpochDriver:
     def _remove(self, command: commands.Remove) -> events.Cleaned:
         claimed = False
         try:
+            self.folder.check_lease()
             self.folder.remove(list(command.epochs), list(command.files))
             if command.claimed:
                 self.folder.check_lease()

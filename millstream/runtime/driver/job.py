@@ -29,6 +29,7 @@ from millstream.graph.operators import (
 )
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamGraph, StreamNode
+from millstream.ha.services import HighAvailability
 from millstream.runtime.codegen.keys import is_repeatable
 from millstream.runtime.operators.combining import combining
 from millstream.runtime.task.dependencies import Dependencies, stage
@@ -83,6 +84,7 @@ class JobSettings:
     latency_interval: float = 1.0
     reporters: dict[str, str] = field(default_factory=dict)
     """What the configuration says of metrics reporters, by its keys."""
+    high_availability: HighAvailability | None = None
     program: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     """How the command line names the program: the words that do, and its arguments. None if it cannot."""
 

@@ -6,9 +6,15 @@
   chk-12/_metadata      a complete checkpoint
   chk-12/_plan          what the epoch after it reads (`plan_file.py`)
   shared/<uid>/<n>/...  state files, each named by the checkpoints that need it
+  terms/000000000017    the last term in which an elected driver has run the job
 ```
 
 A job without a checkpoint directory has a temporary folder that goes with it.
+
+A driver that was elected may have been paused, and find when it comes back that another has run the job since. So
+whoever takes over begins with a checkpoint of its own, in the place of the one that the former leader may be about to
+publish; and what is removed is listed first, then the term is checked, then that is removed and nothing else: what
+another leader has written cannot be on a list that was made before its term began.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import msgspec
 
 from millstream.checkpoint.claim import check_claimable, remove_claimed
 from millstream.checkpoint.coordinator import Layout
-from millstream.checkpoint.lease import Lease
+from millstream.checkpoint.lease import TERMS, Lease, latest_term
 from millstream.checkpoint.manifest import (
     Manifest,
     check_files,
@@ -41,7 +47,8 @@ from millstream.checkpoint.restore import (
     without_sinks,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.errors import JobLocked, StateError, StateNotFound
+from millstream.errors import JobLocked, LeadershipLost, StateError, StateNotFound
+from millstream.ha.election import Term
 from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.plan_file import START
@@ -94,8 +101,21 @@ class Start:
 class JobFolder:
     """The folder of one job, held from the job's start to its end."""
 
-    def __init__(self, job: Job, temporary: str | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        temporary: str | None = None,
+        term: Term | None = None,
+        *,
+        elected_by: str = "",
+        takes_over: bool = False,
+    ) -> None:
+        """`term` is that of a driver which an election has chosen, `elected_by` tells which election that was;
+        `takes_over` if it goes on with a run that another leader has begun."""
         self._job = job
+        self._term = term
+        self._elected_by = elected_by
+        self._takes_over = takes_over
         settings = job.settings
         self.durable = settings.checkpoint_dir is not None
         if settings.checkpoint_dir is not None:
@@ -122,8 +142,32 @@ class JobFolder:
             assert base is not None
             for storage in (open_storage(stable(base)), self.storage):
                 storage.check_private()
-            self.lease = Lease.acquire(self.storage, self._job.settings.name)
+            if self._term is None:
+                self.lease = Lease.acquire(self.storage, self._job.settings.name)
+            else:
+                self.lease = self._take_lease(self._term)
             self.lease.keep()
+
+    def _take_lease(self, term: Term) -> Lease:
+        try:
+            lease = Lease.take(
+                self.storage,
+                self._job.settings.name,
+                term=term.number,
+                elected_by=self._elected_by,
+            )
+        except JobLocked as loss:
+            if self.latest_term() < term.number:
+                # Nobody was elected: a driver runs the job that takes no part in it.
+                raise
+            term.end(loss.what)
+            raise LeadershipLost(loss.what) from None
+        lease.on_loss = lambda loss: term.end(loss.what)
+        return lease
+
+    def latest_term(self) -> int:
+        """The number of the last term in which the job was run."""
+        return latest_term(self.storage) if self.durable else 0
 
     def adopt(self) -> Job:
         """The job with the maximum parallelism of the checkpoint that it starts from, wherever the program leaves it
@@ -153,8 +197,25 @@ class JobFolder:
 
     def check_lease(self) -> None:
         """Raise if another driver has taken over."""
+        if self._term is not None:
+            self._term.check()
         if self.lease is not None:
-            self.lease.check()
+            try:
+                self.lease.check()
+            except JobLocked as loss:
+                if self._term is None:
+                    raise
+                self._term.end(loss.what)
+                raise LeadershipLost(loss.what, hint=loss.hint, **loss.evidence) from None
+
+    def overtaken(self, epoch: int) -> JobLocked:
+        """What to raise if somebody else has published a checkpoint."""
+        what = f"checkpoint {epoch} has been published by another driver"
+        if self._term is None:
+            return JobLocked(what, folder=self.storage.root)
+        # By the leader before this one, in its last moment: the next term goes on from there.
+        self._term.end(what)
+        return LeadershipLost(what, folder=self.storage.root)
 
     def _is_held(self) -> bool:
         try:
@@ -167,6 +228,15 @@ class JobFolder:
 
     def start(self, *, exactly_once: bool) -> Start:
         """The checkpoint to go on from. The first time, what the user asked for; after a failure, the last one."""
+        while True:
+            try:
+                return self._start(exactly_once=exactly_once)
+            except FileExistsError:
+                # The leader before this one has published a checkpoint in its last moment.
+                if self._term is None:
+                    raise
+
+    def _start(self, *, exactly_once: bool) -> Start:
         # What no checkpoint names is removed here: it must not be what another driver is writing.
         self.check_lease()
         settings, again = self._job.settings, self._started
@@ -183,7 +253,9 @@ class JobFolder:
             start = self._from_latest(epochs, again=again, exactly_once=exactly_once)
         self._started = True
         self._claimed = start.manifest.claims if start.manifest is not None else ""
-        self._sweep(start)
+        if start.manifest is not None or self._term is None:
+            # A former leader that has not published anything yet may still do so, and needs its files then.
+            self._sweep(start)
         return start
 
     @property
@@ -264,7 +336,18 @@ class JobFolder:
             manifest = restored_manifest(manifest, layout, epoch=epoch)
             write_manifest(self.storage, manifest)
             epochs = [*epochs, epoch]
+        elif self._term is not None:
+            manifest = self._claim(manifest, epochs[-1] + 1)
+            epochs = [*epochs, manifest.epoch]
+            # Whoever has begun the run has shown that all of it can be opened; nobody is to wait for that once more.
+            return Start(manifest, self._kept(epochs), restored=not self._takes_over)
         return Start(manifest, self._kept(epochs), restored=True)
+
+    def _claim(self, manifest: Manifest, epoch: int) -> Manifest:
+        """The same checkpoint under the next number, which a former leader that comes back cannot publish then."""
+        claim = msgspec.structs.replace(manifest, epoch=epoch, origin=manifest.made)
+        write_manifest(self.storage, claim)
+        return claim
 
     def _fitting(self, manifest: Manifest, layout: Layout, where: str) -> Manifest:
         """The manifest, if it fits the program; without the output of sinks that the user lets go of."""
@@ -379,18 +462,23 @@ class JobFolder:
     def _sweep(self, start: Start) -> None:
         """Remove what attempts have left behind that no checkpoint names."""
         for folder in self._stores():
+            self.check_lease()
             self.storage.delete_hidden(folder)
         needed = set[str]().union(*(manifest.files() for manifest in start.kept))
         self.sweep(needed)
 
     def sweep(self, needed: Set[str], before: int | None = None) -> None:
         """Remove state files that are not needed, of epochs before `before`."""
-        for folder in self._stores():
-            for name in self.storage.list(folder):
-                path = f"{folder}/{name}"
-                old = before is None or (name[:12].isdigit() and int(name[:12]) < before)
-                if old and path not in needed:
-                    self.storage.delete(path)
+        unneeded = [
+            path
+            for folder in self._stores()
+            for name in self.storage.list(folder)
+            if (path := f"{folder}/{name}") not in needed
+            and (before is None or (name[:12].isdigit() and int(name[:12]) < before))
+        ]
+        self.check_lease()
+        for path in unneeded:
+            self.storage.delete(path)
 
     def _stores(self) -> list[str]:
         return [
@@ -404,6 +492,7 @@ class JobFolder:
             self.storage.delete_tree(f"chk-{epoch}")
         # Not `control`: answers may still wait to be read there.
         for folder in ("shared", "work", "spark", START):
+            self.check_lease()
             self.storage.delete_tree(folder)
         self.storage.delete(INTENT)
 
@@ -422,8 +511,9 @@ class JobFolder:
                 self._mark_committed()
         if self.lease is not None:
             self.lease.release()
-        if self.durable and finished:
+        if self.durable and finished and (self._term is None or self._term.over is None):
             self.storage.delete(_FINISHED)
+            self.storage.delete_tree(TERMS)
 
 
 def _place(root: str) -> str:

@@ -60,7 +60,7 @@ class InProcessRun(JobRun):
                 with _inside(self._dependencies.working_folder):
                     return [EpochRow(r[3], r[2], r[1], r[4]) for r in run_epoch(spec, epoch, work)]
 
-            while not self._cancelled.is_set():
+            while not self._stop.is_set():
                 if driver.epoch(run) is not Outcome.GO_ON:
                     return
 

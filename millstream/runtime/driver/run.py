@@ -19,16 +19,20 @@ from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.epochs import EpochDriver
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder
+from millstream.runtime.driver.leading import Leading
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.plan_file import replay_command
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
 
-__all__ = ["Failure", "JobRun"]
+__all__ = ["TERM_GRACE", "Failure", "JobRun"]
 
 _log = get_logger("millstream.job")
 
 _INTERRUPT_EVERY = 0.2
+# How long the tasks of an epoch may go on that nobody will publish: to interrupt them ends their processes, and who is
+# elected again a moment later would have to start new ones.
+TERM_GRACE = 0.5
 # How many failures are remembered one by one.
 _FAILURES = 100
 
@@ -60,11 +64,16 @@ class JobRun(ABC):
         # Where the job can be looked at with a browser, if a REST server of this process shows it.
         self.web_address: str | None = None
         self._cancelled = threading.Event()
+        # Ends the attempt at hand: the job is cancelled, or this driver does not lead it any more.
+        self._stop = threading.Event()
+        self.leading: Leading | None = None
+        """This driver's part in the election of the job's leader, if there is one; set before the start."""
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_done: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._driver: EpochDriver | None = None
+        self._term_over = threading.Event()
 
     @property
     def status(self) -> JobStatus:
@@ -113,7 +122,9 @@ class JobRun(ABC):
         self.status = JobStatus.RUNNING
         try:
             self._run()
-            self.status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FINISHED
+            left = self.leading is not None and self.leading.left
+            ended = JobStatus.SUSPENDED if left else JobStatus.FINISHED
+            self.status = JobStatus.CANCELED if self._cancelled.is_set() else ended
         except BaseException as error:
             if self._cancelled.is_set():
                 self.status = JobStatus.CANCELED
@@ -131,13 +142,22 @@ class JobRun(ABC):
                 call()
 
     def _run(self) -> None:
-        """Run the job, and run it again after a failure if its restart strategy says so."""
+        if self.leading is not None:
+            self.leading.run(self)
+            return
         temporary = None if self.job.settings.checkpoint_dir else self._temporary_folder()
-        folder = JobFolder(self.job, temporary)
+        try:
+            self.run_job(JobFolder(self.job, temporary))
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+    def run_job(self, folder: JobFolder) -> None:
+        """Run the job, and run it again after a failure if its restart strategy says so."""
         folder.open()
         try:
             self.job = folder.adopt()
-            driver = EpochDriver(self.job, folder, self._cancelled, self._compact)
+            driver = EpochDriver(self.job, folder, self._stop, self._compact)
         except BaseException:
             folder.close(finished=False, cancelled=False)
             raise
@@ -146,22 +166,23 @@ class JobRun(ABC):
         driver.savepoints.on_cancel = self._cancel_soon
         driver.savepoints.watch()
         self.metrics = driver.metrics
-        finished = False
+        failure: BaseException | None = None
         try:
             self._attempts(driver)
-            finished = not self._cancelled.is_set()
+        except BaseException as error:
+            failure = error
+            raise
         finally:
+            over = self.leading is None or self.leading.ending(self, driver, failure)
+            finished = over and failure is None and not self._cancelled.is_set()
             try:
                 self._release()
-                driver.close(finished=finished, cancelled=self._cancelled.is_set())
+                driver.close(finished=finished, cancelled=over and self._cancelled.is_set())
             except Exception:
                 if finished:
                     raise
                 # A job fails with what failed first, not with what fails while it is closed after that.
                 _log.warning("closing a failed job failed too", exc_info=True)
-            finally:
-                if temporary is not None:
-                    shutil.rmtree(temporary, ignore_errors=True)
 
     def _attempts(self, driver: EpochDriver) -> None:
         settings = self.job.settings
@@ -173,6 +194,8 @@ class JobRun(ABC):
         while True:
             try:
                 spec = driver.begin()
+                if self.leading is not None:
+                    self.leading.begun(driver)
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)
@@ -180,7 +203,7 @@ class JobRun(ABC):
             except BaseException as failure:
                 error = self._translate(failure)
                 self._say_how_to_replay(error, driver.replayable)
-                if self._cancelled.is_set():
+                if self._stop.is_set() or not (self.leading is None or self.engine_lives()):
                     raise error from _cause(error, failure)
                 epoch = driver.metrics.epoch
                 pause = 0.0 if driver.may_fall_back(error) else restarts.pause(error, epoch)
@@ -192,8 +215,60 @@ class JobRun(ABC):
                 self.failure = error
                 self.status = JobStatus.RESTARTING
                 _log.warning("the job failed and starts again in %.1f s: %s", pause, error)
-                if self._cancelled.wait(min(pause, threading.TIMEOUT_MAX)):
+                if self._stop.wait(min(pause, threading.TIMEOUT_MAX)):
                     return
+
+    # -- a driver among several (`leading.py`) ---------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the job is to be cancelled."""
+        return self._cancelled.is_set()
+
+    def set_cancelled(self) -> None:
+        """The job was cancelled, here or under another driver."""
+        self._cancelled.set()
+
+    def warm_up(self) -> None:
+        """Have the engine do once, with data of its own, all that a job needs of it."""
+
+    def engine_lives(self) -> bool:
+        """False if nothing will ever run in this process any more."""
+        return True
+
+    def begin_term(self) -> None:
+        """This driver leads the job from now on."""
+        self._stop = threading.Event()
+        self._term_over = threading.Event()
+        if self._cancelled.is_set() or (self.leading is not None and self.leading.left):
+            self._stop.set()
+
+    def end_term(self) -> None:
+        """This driver does not lead the job any more: end what runs, whatever it is doing. Nothing of it can be
+        published or committed from now on."""
+        self._stop.set()
+        over = self._term_over
+
+        def interrupt() -> None:
+            over.wait(TERM_GRACE)
+            while not over.is_set():
+                self._interrupt()
+                over.wait(_INTERRUPT_EVERY)
+
+        threading.Thread(target=interrupt, name="millstream-term", daemon=True).start()
+
+    def term_ended(self) -> None:
+        """Nothing of the term runs any more."""
+        self._term_over.set()
+        self._driver = None
+
+    def leave(self) -> None:
+        """End this driver: alone, it cancels the job; among several, it leaves the job to them."""
+        if self.leading is None:
+            self.cancel()
+            return
+        self.leading.stop(leave=True)
+        self._end_all()
 
     @abstractmethod
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
@@ -217,6 +292,8 @@ class JobRun(ABC):
         self, path: str | None, *, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]:
         """Ask for a savepoint, and to stop with it."""
+        if self.leading is not None and self.leading.standing_by is not None:
+            raise JobError(self.leading.standing_by, hint="ask its leader")
         while self._driver is None and not self._done.wait(0.01):
             pass
         if self._driver is None or self._done.is_set():
@@ -259,8 +336,14 @@ class JobRun(ABC):
         return self._done.is_set()
 
     def cancel(self) -> None:
-        """Stop the job and wait until nothing of it runs any more."""
+        """Stop the job and wait until nothing of it runs any more. A driver that stands by only ends itself."""
         self._cancelled.set()
+        if self.leading is not None:
+            self.leading.stop()
+        self._end_all()
+
+    def _end_all(self) -> None:
+        self._stop.set()
         # More than once: what is to be interrupted may only just be about to start.
         while not self._done.is_set():
             self._interrupt()

@@ -181,6 +181,8 @@ class SavepointRequests:
             assert request.path is not None
             path = savepoint_path(request.path, manifest.job_id)
             where = write_savepoint(path, self._folder.storage, manifest, self._folder.timeout)
+            # If another leads the job by now, it goes on, and whoever stops it with this savepoint has not stopped it.
+            self._folder.check_lease()
             _log.info("Savepoint completed. Path: %s", where)
             sizes = (file.size for store in manifest.stores.values() for file in store.segments)
             self._log.end_savepoint(record, path=where, size=sum(sizes))

@@ -1,0 +1,83 @@
+"""From the configuration to an election and the records beside it (Flink's `HighAvailabilityServices`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from urllib.parse import quote
+
+from millstream.errors import ConfigurationError, RuntimeUnusable
+from millstream.ha.election import LeaderElection
+from millstream.ha.file import FileElection
+from millstream.ha.records import JobRecords
+from millstream.ha.zookeeper import ZooKeeperElection
+from millstream.storage.open import open_storage
+from millstream.storage.storage import stable
+
+__all__ = ["HighAvailability", "check", "join"]
+
+
+@dataclass(frozen=True)
+class HighAvailability:
+    """What the configuration says of it. Times are in seconds; `type` is "zookeeper" or "file"."""
+
+    type: str
+    storage_dir: str
+    cluster_id: str = "/default"
+    quorum: str | None = None
+    root: str = "/millstream"
+    session_timeout: float = 10.0
+    lease_timeout: float = 10.0
+    watch_process: bool = True
+    quiet: bool = False
+    """True if a driver that stands by was told to: it says so once and not as something unexpected."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of this cluster."""
+        return f"{stable(self.storage_dir).rstrip('/')}/{_folder(self.cluster_id)}"
+
+
+def _folder(text: str) -> str:
+    return quote(text.strip("/"), safe="").replace(".", "%2E") or "default"
+
+
+def check(settings: HighAvailability) -> None:
+    """Raise if an election cannot be joined whatever else there is."""
+    if settings.type == "zookeeper":
+        if not settings.quorum:
+            raise ConfigurationError(
+                "high availability with ZooKeeper needs to know its servers",
+                hint="set high-availability.zookeeper.quorum to host:port,host:port",
+            )
+        if find_spec("kazoo") is None:
+            raise RuntimeUnusable(
+                "high availability with ZooKeeper needs kazoo, which is not installed",
+                hint="pip install 'millstream[zookeeper]'",
+            )
+
+
+def join(settings: HighAvailability, name: str) -> tuple[LeaderElection, JobRecords]:
+    """Take part in the election of a name, which is one part of a path; what its leaders leave each other."""
+    check(settings)
+    storage = open_storage(f"{settings.folder}/{name}")
+    storage.check_private()
+    records = JobRecords(storage)
+    if settings.type == "file":
+        election: LeaderElection = FileElection(
+            storage.folder("leader"),
+            name,
+            ttl=settings.lease_timeout,
+            watch_process=settings.watch_process,
+        )
+    else:
+        assert settings.quorum is not None
+        path = f"/{settings.root.strip('/')}/{_folder(settings.cluster_id)}/{name}"
+        election = ZooKeeperElection(
+            settings.quorum,
+            path,
+            name,
+            session_timeout=settings.session_timeout,
+            watch_process=settings.watch_process,
+        )
+    return election, records
