@@ -28,6 +28,7 @@ from millstream.graph.operators import (
     SourceOp,
 )
 from millstream.graph.partitioning import Strategy
+from millstream.graph.rescale import at_parallelism
 from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.runtime.codegen.keys import is_repeatable
 from millstream.runtime.operators.combining import combining
@@ -81,6 +82,10 @@ class JobSettings:
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
     latency_interval: float = 1.0
+    scheduler_mode: str | None = None
+    slots_settle: float = 60.0
+    slots_settle_at_start: float = 0.0
+    rescale_pause: float = 30.0
     reporters: dict[str, str] = field(default_factory=dict)
     """What the configuration says of metrics reporters, by its keys."""
     program: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -164,6 +169,12 @@ class Job:
         if nodes == self.graph.nodes:
             return self
         graph = replace(self.graph, nodes=nodes)
+        return replace(self, graph=graph, plan=build_level_plan(build_job_graph(graph)))
+
+    def at_parallelism(self, parallelism: int, *, everything: bool = False) -> Job:
+        """The same job with another default parallelism; with `everything`, whatever the program has set for single
+        operators. Raises if it cannot have that."""
+        graph = at_parallelism(self.graph, parallelism, everything=everything)
         return replace(self, graph=graph, plan=build_level_plan(build_job_graph(graph)))
 
     def layout(self, job_id: str) -> Layout:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
+from millstream.common.rescale_result import RescaleResult
 from millstream.errors import JobCancelled, JobError, MillstreamError, told
 from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.epochs import EpochDriver
@@ -149,7 +150,7 @@ class JobRun(ABC):
         finished = False
         try:
             self._attempts(driver)
-            finished = not self._cancelled.is_set()
+            finished = not self._cancelled.is_set() and not self.handed_over
         finally:
             try:
                 self._release()
@@ -163,6 +164,11 @@ class JobRun(ABC):
                 if temporary is not None:
                     shutil.rmtree(temporary, ignore_errors=True)
 
+    @property
+    def handed_over(self) -> bool:
+        """True if the job has stopped so that another program can go on from its checkpoint."""
+        return self._driver is not None and self._driver.savepoints.handed_over
+
     def _attempts(self, driver: EpochDriver) -> None:
         settings = self.job.settings
         restarts = Restarts(
@@ -172,16 +178,20 @@ class JobRun(ABC):
         )
         while True:
             try:
+                self.job = driver.rescale()
                 spec = driver.begin()
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)
-                return
+                if not driver.rescaling:
+                    return
             except BaseException as failure:
                 error = self._translate(failure)
                 self._say_how_to_replay(error, driver.replayable)
                 if self._cancelled.is_set():
                     raise error from _cause(error, failure)
+                if driver.back_from_rescaling(error):
+                    continue
                 epoch = driver.metrics.epoch
                 pause = 0.0 if driver.may_fall_back(error) else restarts.pause(error, epoch)
                 if pause is None:
@@ -213,16 +223,26 @@ class JobRun(ABC):
     def _release(self) -> None:
         """The job is over: let go of what the attempts have used."""
 
-    def savepoint(
-        self, path: str | None, *, stop: bool = False, drain: bool = False
-    ) -> CompletableFuture[str]:
-        """Ask for a savepoint, and to stop with it."""
+    def _asked(self) -> EpochDriver:
+        """The driver, for whoever wants something of it."""
         while self._driver is None and not self._done.wait(0.01):
             pass
         if self._driver is None or self._done.is_set():
             raise JobError(f"the job '{self.job.settings.name}' is not running", job_id=self.job.id)
-        taken = self._driver.savepoints.ask(path, stop=stop, drain=drain)
+        return self._driver
+
+    def savepoint(
+        self, path: str | None, *, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint, and to stop with it."""
+        taken = self._asked().savepoints.ask(path, stop=stop, drain=drain)
         return self._once_stopped(taken) if stop else taken
+
+    def rescale(
+        self, parallelism: int, savepoint: str | None = None
+    ) -> CompletableFuture[RescaleResult]:
+        """Ask for another default parallelism, after a savepoint if a folder for it is given."""
+        return self._asked().rescale_when_asked(parallelism, savepoint)
 
     def _once_stopped(self, taken: CompletableFuture[str]) -> CompletableFuture[str]:
         """The path of a savepoint, once the job has stopped with it."""
