@@ -160,7 +160,7 @@ class EpochDriver:
     def back_from_rescaling(self, error: BaseException) -> bool:
         """After a failure: True if the job was being rescaled, and is what it was before."""
         job = self.rescales.failed(error)
-        if job is None or isinstance(error, JobLocked):
+        if job is None or isinstance(error, JobLocked) or not isinstance(error, Exception):
             return False
         self._use(job)
         return True
