@@ -23,7 +23,10 @@ __all__ = ["rescale"]
 )
 @checkpoint_dir_option
 @click.option(
-    "--savepointPath", "path", metavar="FOLDER", help="Take a savepoint there first, for the way back."
+    "--savepointPath",
+    "path",
+    metavar="FOLDER",
+    help="Take a savepoint there first, for the way back.",
 )
 @timeout_option
 def rescale(job: str, parallelism: int, directory: str, path: str | None, timeout: float) -> None:
@@ -34,9 +37,7 @@ def rescale(job: str, parallelism: int, directory: str, path: str | None, timeou
     """
     with guarded(traceback_wanted=False):
         found = find_job(directory, job)
-        answer = driver_of(
-            found, "rescale", path=path, parallelism=parallelism, timeout=timeout
-        )
+        answer = driver_of(found, "rescale", path=path, parallelism=parallelism, timeout=timeout)
     result = answer.rescaled
     if result is None:
         return

@@ -34,6 +34,4 @@ class RescaleResult:
             names = ", ".join(self.unchanged)
             return f"nothing has changed: {names} keep the parallelism that they have"
         start = "the beginning" if self.checkpoint is None else f"checkpoint {self.checkpoint}"
-        return (
-            f"from {self.before} to {self.after}, from {start}, {self.seconds:.1f} s without an epoch"
-        )
+        return f"from {self.before} to {self.after}, from {start}, {self.seconds:.1f} s without an epoch"

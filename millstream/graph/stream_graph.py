@@ -219,7 +219,13 @@ def build_stream_graph(
             automatic = out.partitioning is None
             edges.append(
                 StreamEdge(
-                    upstream.id, transformation.id, index, chosen, out.tag_id, out.tag_type, automatic
+                    upstream.id,
+                    transformation.id,
+                    index,
+                    chosen,
+                    out.tag_id,
+                    out.tag_type,
+                    automatic,
                 )
             )
     if not generate_uids:

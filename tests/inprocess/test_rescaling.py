@@ -41,7 +41,6 @@ from tests.rescaling import rescaling_at
 from tests.support import environment
 from tests.waiting import until
 
-
 # -- results -----------------------------------------------------------------------------------------------------
 
 
@@ -338,7 +337,7 @@ def test_beside_a_savepoint(tmp_path, monkeypatch):
     go_on.set()
     path = saved.result(20)
     client.cancel().result(20)
-    more: list[object] = []
+    more: list[tuple[str, int]] = []
     again = live(tmp_path, [], more, path=path, name="another")
     until(lambda: len(more) > 100)
     again.cancel().result(20)

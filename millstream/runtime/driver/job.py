@@ -83,6 +83,7 @@ class JobSettings:
     progress: str = "auto"
     latency_interval: float = 1.0
     scheduler_mode: str | None = None
+    """REACTIVE: the parallelism follows the slots that there are."""
     slots_settle: float = 60.0
     slots_settle_at_start: float = 0.0
     rescale_pause: float = 30.0
@@ -139,6 +140,11 @@ class Job:
         """True if the job runs in BATCH mode."""
         mode = self.settings.runtime_mode
         return mode == "BATCH" or (mode == "AUTOMATIC" and self.bounded and not self.loops)
+
+    @property
+    def reactive(self) -> bool:
+        """True if the job's parallelism follows the slots that there are."""
+        return self.settings.scheduler_mode == "REACTIVE"
 
     @property
     def loops(self) -> bool:

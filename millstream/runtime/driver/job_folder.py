@@ -145,7 +145,7 @@ class JobFolder:
         if manifest is not None:
             maximums = {uid: info.max_parallelism for uid, info in manifest.operators.items()}
             self._job = self._job.with_max_parallelism(maximums)
-        if self._job.settings.scheduler_mode != "reactive":
+        if not self._job.reactive:
             path = self._job.settings.recovery_path
             by_name = path is None or self._was_under_way(list_epochs(self.storage))
             self._job = wished(self.storage, self._job, by_name=by_name)

@@ -1,5 +1,5 @@
-"""What another process asks of a running job: a savepoint, to stop with one, to be cancelled or rescaled, to let another
-program look at its checkpoint, or to hand over to it.
+"""What another process asks of a running job: a savepoint, to stop with one, to be cancelled or rescaled, to lend
+its checkpoint to another program, or to hand over to it.
 
 A request is a small file in the job's folder, `control/<id>.json`, answered by another, `control/<id>.done.json`, so
 that the command line needs nothing but the job's storage to reach a job. **A request reaches the driver it was meant

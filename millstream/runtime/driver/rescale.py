@@ -41,9 +41,9 @@ class _Wish(msgspec.Struct, frozen=True, rename={"program": "from", "wanted": "t
     wanted: int
 
 
-def wished(storage: Storage, job: Job, *, by_name: bool) -> Job:
+def wished(storage: Storage, job: Job, *, by_name: bool, forget: bool = True) -> Job:
     """The job at the parallelism that it was rescaled to, if the program still says what it said then and the job goes
-    on by its name."""
+    on by its name. If not, that is forgotten, unless this is only to be seen."""
     try:
         wish = msgspec.json.decode(storage.read(WISH), type=_Wish)
     except FileNotFoundError:
@@ -57,9 +57,10 @@ def wished(storage: Storage, job: Job, *, by_name: bool) -> Job:
         except InvalidArgument as error:
             _log.warning("the job was rescaled to %d, and cannot be: %s", wish.wanted, error)
         else:
-            _log.info("the job goes on at %d, to which it was rescaled", wish.wanted)
+            if forget:
+                _log.info("the job goes on at %d, to which it was rescaled", wish.wanted)
             return again
-    else:
+    elif forget:
         why = f"the program itself says {own} now" if by_name else "it does not go on by its name"
         _log.warning(
             "the job was rescaled from %d to %d, which is forgotten: %s",
@@ -67,7 +68,8 @@ def wished(storage: Storage, job: Job, *, by_name: bool) -> Job:
             wish.wanted,
             why,
         )
-    storage.delete(WISH)
+    if forget:
+        storage.delete(WISH)
     return job
 
 
@@ -101,7 +103,7 @@ class Rescales:
         self._pending: deque[_Request] = deque()
         self._change: _Change | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        self.closed = threading.Event()
 
     def ask(
         self,
@@ -115,7 +117,7 @@ class Rescales:
         self.check(parallelism, everything=everything)
         request = _Request(parallelism, everything, begin, savepoint, CompletableFuture())
         with self._lock:
-            if self._closed:
+            if self.closed.is_set():
                 raise _too_late()
             self._pending.append(request)
         return request.future
@@ -123,6 +125,11 @@ class Rescales:
     def check(self, parallelism: int, *, everything: bool = False) -> None:
         """Raise if the job cannot have a parallelism."""
         check_rescales(self.job)
+        if self.job.reactive and not everything:
+            raise UnsupportedOperation(
+                "the parallelism of this job follows the slots that there are (scheduler-mode: reactive)",
+                hint="add or remove executors, or start the job without scheduler-mode",
+            )
         self._at(parallelism, everything)
 
     def _at(self, parallelism: int, everything: bool) -> Job:
@@ -172,7 +179,8 @@ class Rescales:
         return None
 
     def completed(self, checkpoint: int | None) -> None:
-        """An epoch is complete, which began with `checkpoint`: if it was the first at another parallelism, it counts."""
+        """An epoch of an attempt that began with `checkpoint` is complete: if it is the first at another parallelism,
+        the job is rescaled."""
         change = self._change
         if change is None:
             return
@@ -224,7 +232,7 @@ class Rescales:
     def close(self) -> None:
         """The job is over: nobody will be served any more."""
         with self._lock:
-            self._closed = True
+            self.closed.set()
             pending, self._pending = list(self._pending), deque()
         change, self._change = self._change, None
         if change is not None:

@@ -8,9 +8,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from millstream.checkpoint.manifest import Manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
@@ -22,8 +23,12 @@ from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.plan_file import replay_command
+from millstream.runtime.driver.proof import prove
+from millstream.runtime.driver.reactive import at_slots, check_reactive, follow_slots
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.storage.storage import Storage
 
 __all__ = ["Failure", "JobRun"]
 
@@ -90,12 +95,18 @@ class JobRun(ABC):
         if isinstance(error, MillstreamError) and epoch is not None and program is not None:
             error.evidence["replay"] = shown(replay_command(program, epoch))
 
+    def slots(self) -> int | None:
+        """How many tasks can run at the same time, if that may change while the job runs."""
+        return None
+
     def engine(self) -> dict[str, str]:
         """What there is to know of the engine: names and values, `ui` among them if it has a page of its own."""
         return {}
 
     def start(self) -> None:
         """Begin, and return once the job is known to be running or to have failed."""
+        if self.job.reactive:
+            check_reactive(self.job, self.slots)
         self._thread = threading.Thread(
             target=self._main, name=f"millstream-{self.job.id[:8]}", daemon=True
         )
@@ -138,6 +149,9 @@ class JobRun(ABC):
         folder.open()
         try:
             self.job = folder.adopt()
+            if self.job.reactive:
+                self.job = at_slots(self.job, self.slots, self._cancelled)
+                folder.use(self.job)
             driver = EpochDriver(self.job, folder, self._cancelled, self._compact)
         except BaseException:
             folder.close(finished=False, cancelled=False)
@@ -146,6 +160,8 @@ class JobRun(ABC):
         driver.interrupt = self._interrupt
         driver.savepoints.on_cancel = self._cancel_soon
         driver.savepoints.watch()
+        if self.job.reactive:
+            follow_slots(driver.rescales, self.slots)
         self.metrics = driver.metrics
         finished = False
         try:
@@ -208,6 +224,20 @@ class JobRun(ABC):
     @abstractmethod
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         """Run epochs until the job has ended, is to be stopped, or fails."""
+
+    @abstractmethod
+    def _run_empty(
+        self, job: Job, spec: JobSpec, epoch: int, work: Sequence[SubtaskRanges]
+    ) -> Iterable[object]:
+        """Run the tasks of an epoch that reads nothing, of a job that is not running; what comes out of them."""
+
+    def prove(self, storage: Storage, manifest: Manifest) -> None:
+        """Raise if the job, which is not started, could not go on from a checkpoint of the folder `storage`."""
+        try:
+            prove(self.job, storage, manifest, self._run_empty)
+        except BaseException as failure:
+            error = self._translate(failure)
+            raise error from _cause(error, failure)
 
     def _translate(self, error: BaseException) -> BaseException:
         """What the engine raised, as an error of ours."""
