@@ -94,5 +94,5 @@ def _wanted(job: ShownJob, asked: Requirements) -> int:
             return candidate
     raise Refused(
         400,
-        "the vertices whose parallelism the program has not set have one parallelism: name the same upper bound for all",
+        "vertices whose parallelism the program has not set have one parallelism: name the same upper bound for all",
     )

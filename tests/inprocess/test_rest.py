@@ -296,12 +296,12 @@ def test_requirements_that_cannot_be_are_refused(job):
     three = {"parallelism": {"lowerBound": 1, "upperBound": 3}}
     refused = {
         "has to name every vertex": {first: three},
-        "not above the upper": dict.fromkeys(
-            before, {"parallelism": {"lowerBound": 4, "upperBound": 3}}
-        ),
-        "above its maximum parallelism, 128": dict.fromkeys(
-            before, {"parallelism": {"lowerBound": 1, "upperBound": 129}}
-        ),
+        "not above the upper": {
+            key: {"parallelism": {"lowerBound": 4, "upperBound": 3}} for key in before
+        },
+        "above its maximum parallelism, 128": {
+            key: {"parallelism": {"lowerBound": 1, "upperBound": 129}} for key in before
+        },
         "name the same upper bound": {**before, first: three},
         "cannot be read": {first: {"parallelism": {"most": 3}}},
     }
