@@ -29,7 +29,7 @@ from tests.chaos import scaling_job
 from tests.integration.processes import MILLSTREAM, ROOT, Program
 from tests.waiting import eventually
 
-__all__ = ["World", "judge", "main"]
+__all__ = ["World", "judge", "main", "play"]
 
 PROGRAM = str(ROOT / "tests" / "chaos" / "scaling_job.py")
 _SECONDS = 240
@@ -249,6 +249,13 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def play(world: World, rounds: int) -> None:
+    """Everything that is done to a job, so many times."""
+    for number in range(rounds):
+        _say(f"round {number + 1} of {rounds}")
+        _round(world, number)
+
+
 def _round(world: World, number: int) -> None:
     for parallelism in (4, 1, 3, 2):
         world.rescale(parallelism)
@@ -274,9 +281,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     world = World(folder, options.seed, options.rate)
     try:
-        for number in range(options.rounds):
-            _say(f"round {number + 1} of {options.rounds}")
-            _round(world, number)
+        play(world, options.rounds)
         total = world.finish()
     finally:
         world.close()

@@ -19,6 +19,7 @@ from millstream.datastream.functions import SourceFunction
 from millstream.errors import InvalidArgument, JobError, UnsupportedOperation
 from millstream.graph.operators import CollectOp
 from millstream.runtime.driver import rescale
+from millstream.runtime.driver.epochs import EpochDriver
 from tests.compat.programs import start, wait_for
 from tests.crashes import (
     COUNT,
@@ -195,7 +196,10 @@ def test_more_than_the_maximum_is_refused_before_anything_stops(tmp_path):
     client.cancel().result(20)
 
 
-def test_nothing_changes_where_the_program_has_set_everything():
+def test_nothing_changes_where_the_program_has_set_everything(monkeypatch):
+    begun = []
+    begin = EpochDriver.begin
+    monkeypatch.setattr(EpochDriver, "begin", lambda self: (begun.append(1), begin(self))[1])
     env = environment(2, 20)
     stream = env.from_source(Numbers(400), WatermarkStrategy.no_watermarks(), "numbers")
     stream = stream.set_parallelism(1).map(lambda n: n).name("own").set_parallelism(2)
@@ -203,6 +207,7 @@ def test_nothing_changes_where_the_program_has_set_everything():
     with rescaling_at({3: 4}) as asked:
         env.execute("job")
     assert asked[0].result(0).unchanged == ("Source: numbers", "own", "out")
+    assert begun == [1]
     assert str(asked[0].result(0)).startswith("nothing has changed: Source: numbers, own")
 
 

@@ -238,7 +238,7 @@ class EpochDriver:
             # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
             if self._cancelled.is_set() or self._serve_savepoints():
                 return Outcome.STOPPED
-            if self.rescales.waiting:
+            if self.rescales.is_due():
                 self.rescaling = True
                 return Outcome.STOPPED
             self._noted = dict(extra or {})

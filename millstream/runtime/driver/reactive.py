@@ -58,7 +58,7 @@ class SlotWatch:
         return slots if settled and now - self._changed >= self._pause else None
 
     def changed(self, parallelism: int, now: float) -> None:
-        """It was tried to change to a parallelism, successfully or not."""
+        """Somebody has tried to change to this parallelism, successfully or not."""
         self._now_at, self._changed = parallelism, now
 
 

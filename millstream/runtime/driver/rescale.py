@@ -74,7 +74,7 @@ def wished(storage: Storage, job: Job, *, by_name: bool, forget: bool = True) ->
 
 
 @dataclass(eq=False)
-class _Request:
+class _RescaleRequest:
     parallelism: int
     everything: bool
     # Begins with the request; False if it was taken back.
@@ -87,7 +87,7 @@ class _Request:
 class _Change:
     """A change that is under way: what the job was, and since when it stands."""
 
-    request: _Request
+    request: _RescaleRequest
     before: Job
     since: float
 
@@ -100,7 +100,7 @@ class Rescales:
         self.job = job
         self._storage = storage
         self._own = own
-        self._pending: deque[_Request] = deque()
+        self._pending: deque[_RescaleRequest] = deque()
         self._change: _Change | None = None
         self._lock = threading.Lock()
         self.closed = threading.Event()
@@ -115,7 +115,7 @@ class Rescales:
     ) -> CompletableFuture[RescaleResult]:
         """Ask for another parallelism; raises at once if the job cannot have it. `everything` is reactive mode's."""
         self.check(parallelism, everything=everything)
-        request = _Request(parallelism, everything, begin, savepoint, CompletableFuture())
+        request = _RescaleRequest(parallelism, everything, begin, savepoint, CompletableFuture())
         with self._lock:
             if self.closed.is_set():
                 raise _too_late()
@@ -142,29 +142,44 @@ class Rescales:
         """True if a request can be taken on."""
         return bool(self._pending) and self._change is None
 
+    def is_due(self) -> bool:
+        """Between two epochs: True if the job has to be stopped so that it can be rescaled. Requests that change
+        nothing are answered without."""
+        while self.waiting:
+            request, now = self._pending[0], self.job.graph.parallelism
+            try:
+                job = self._at(request.parallelism, request.everything)
+            except Exception as error:
+                self._pending.popleft()
+                if self._begin(request):
+                    request.future.set_exception(error)
+                continue
+            if _counts(job) != _counts(self.job):
+                return True
+            self._pending.popleft()
+            if self._begin(request):
+                names = tuple(node.name for node in self.job.graph.nodes.values())
+                result = RescaleResult(now, now, savepoint=request.savepoint, unchanged=names)
+                request.future.set_result(result)
+        return False
+
+    @staticmethod
+    def _begin(request: _RescaleRequest) -> bool:
+        """True if a request is to be carried out; from here on it cannot be taken back."""
+        try:
+            return request.begin()
+        except Exception as error:  # of any class a remote file system's driver has
+            msg = f"the job cannot tell whether the request still stands: {error}"
+            request.future.set_exception(JobError(msg))
+            return False
+
     def take(self, since: float, checkpoint: int | None) -> Job | None:
         """Between two attempts: the job as it is to be from now on, if somebody has asked. `since` is when the last
         epoch ended."""
-        while self.waiting:
+        while self.is_due():
             request = self._pending.popleft()
-            try:
-                if not request.begin():
-                    continue
-                job = self._at(request.parallelism, request.everything)
-            except Exception as error:
-                request.future.set_exception(error)
-                continue
-            before = self.job
-            if _counts(job) == _counts(before):
-                names = tuple(node.name for node in before.graph.nodes.values())
-                request.future.set_result(
-                    RescaleResult(
-                        before.graph.parallelism,
-                        before.graph.parallelism,
-                        savepoint=request.savepoint,
-                        unchanged=names,
-                    )
-                )
+            job, before = self._at(request.parallelism, request.everything), self.job
+            if not self._begin(request):
                 continue
             self._change = _Change(request, before, since)
             self.job = job
@@ -238,7 +253,7 @@ class Rescales:
         if change is not None:
             change.request.future.set_exception(_too_late())
         for request in pending:
-            if request.begin():
+            if self._begin(request):
                 request.future.set_exception(_too_late())
 
 
