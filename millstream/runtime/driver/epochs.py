@@ -244,7 +244,7 @@ class EpochDriver:
             self._noted = dict(extra or {})
             outcome = self._carry_out(self._tell(events.Next(self._noted)), run)
         self._done_at = time.monotonic()
-        self.rescales.completed(None if self._spec is None else self._spec.base_epoch)
+        self.rescales.completed()
         if self._draining:
             stopped = self._serve_savepoints()
             # A job whose savepoint could not be written goes on, and may end later.

@@ -85,11 +85,12 @@ class _RescaleRequest:
 
 @dataclass(frozen=True)
 class _Change:
-    """A change that is under way: what the job was, and since when it stands."""
+    """A change that is under way: what the job was, since when it stands, and from which checkpoint it goes on."""
 
     request: _RescaleRequest
     before: Job
     since: float
+    checkpoint: int | None
 
 
 class Rescales:
@@ -181,7 +182,7 @@ class Rescales:
             job, before = self._at(request.parallelism, request.everything), self.job
             if not self._begin(request):
                 continue
-            self._change = _Change(request, before, since)
+            self._change = _Change(request, before, since, checkpoint)
             self.job = job
             _log.info(
                 "the job is rescaled from %d to %d, from %s",
@@ -193,9 +194,8 @@ class Rescales:
             return job
         return None
 
-    def completed(self, checkpoint: int | None) -> None:
-        """An epoch of an attempt that began with `checkpoint` is complete: if it is the first at another parallelism,
-        the job is rescaled."""
+    def completed(self) -> None:
+        """An epoch is complete: if it is the first at another parallelism, the job is rescaled."""
         change = self._change
         if change is None:
             return
@@ -208,7 +208,11 @@ class Rescales:
         _log.info("the job runs at %d; no epoch was completed for %.1f s", after, seconds)
         request.future.set_result(
             RescaleResult(
-                change.before.graph.parallelism, after, checkpoint, seconds, request.savepoint
+                change.before.graph.parallelism,
+                after,
+                change.checkpoint,
+                seconds,
+                request.savepoint,
             )
         )
 

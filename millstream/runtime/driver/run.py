@@ -233,8 +233,11 @@ class JobRun(ABC):
 
     def prove(self, storage: Storage, manifest: Manifest) -> None:
         """Raise if the job, which is not started, could not go on from a checkpoint of the folder `storage`."""
+        job = self.job
+        if job.reactive:
+            job = at_slots(job, self.slots, self._cancelled)
         try:
-            prove(self.job, storage, manifest, self._run_empty)
+            prove(job, storage, manifest, self._run_empty)
         except BaseException as failure:
             error = self._translate(failure)
             raise error from _cause(error, failure)
