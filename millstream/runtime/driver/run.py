@@ -225,11 +225,11 @@ class JobRun(ABC):
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         """Run epochs until the job has ended, is to be stopped, or fails."""
 
-    @abstractmethod
     def _run_empty(
         self, job: Job, spec: JobSpec, epoch: int, work: Sequence[SubtaskRanges]
     ) -> Iterable[object]:
         """Run the tasks of an epoch that reads nothing, of a job that is not running; what comes out of them."""
+        raise NotImplementedError
 
     def prove(self, storage: Storage, manifest: Manifest) -> None:
         """Raise if the job, which is not started, could not go on from a checkpoint of the folder `storage`."""
