@@ -26,7 +26,7 @@ from millstream.connectors.file.bucket_assigner import BucketAssigner
 from millstream.connectors.file.sink import FileSink
 from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from millstream.datastream.state import MapStateDescriptor
-from millstream.runtime.driver import epochs, outputs
+from millstream.runtime.driver import epochs, outputs, rescale
 from millstream.runtime.driver.epochs import EpochDriver
 
 COUNT = 60
@@ -48,6 +48,7 @@ def dying_at(place: str, times: int = 1) -> Iterator[None]:
             raise Died(place)
 
     def close(driver: EpochDriver, **how: Any) -> None:
+        driver.rescales.close()
         driver.savepoints.close()
         driver.planner.close()
         if driver.folder.lease is not None:
@@ -56,6 +57,7 @@ def dying_at(place: str, times: int = 1) -> Iterator[None]:
     with (
         patch.object(epochs, "reached", reached),
         patch.object(outputs, "reached", reached),
+        patch.object(rescale, "reached", reached),
         patch.object(EpochDriver, "close", close),
     ):
         yield

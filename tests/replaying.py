@@ -13,8 +13,9 @@ from millstream.datastream import overrides
 from millstream.runtime.driver.epochs import EpochDriver
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder, job_folder_name
+from millstream.runtime.driver.muted import muted_sinks
 from millstream.runtime.driver.plan_file import read_plan, replayable
-from millstream.runtime.driver.replay import Replay, muted_sinks, replay_epoch
+from millstream.runtime.driver.replay import Replay, replay_epoch
 from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.state.changes import changes
 from millstream.runtime.wire.codec import decode

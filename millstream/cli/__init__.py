@@ -24,6 +24,7 @@ _VERBS = {
     "savepoint": ("millstream.cli.savepoint:savepoint", "Look into savepoints and take them."),
     "stop": ("millstream.cli.jobs:stop", "Stop a running job with a savepoint."),
     "cancel": ("millstream.cli.jobs:cancel", "Cancel a running job."),
+    "rescale": ("millstream.cli.rescale:rescale", "Give a running job another parallelism."),
     "replay": ("millstream.cli.replay:replay", "Run an epoch of the past again and show it."),
     "doctor": ("millstream.cli.doctor:doctor", "Check that this machine can run Millstream."),
 }

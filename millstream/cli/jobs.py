@@ -17,7 +17,7 @@ from millstream.cli.program import guarded
 from millstream.cli.terminal import echo, on_one_line
 from millstream.errors import StateError, StateNotFound
 from millstream.redaction import shown
-from millstream.runtime.driver.requests import ask_driver
+from millstream.runtime.driver.requests import ControlAnswer, answer_of_driver, ask_driver
 from millstream.storage.open import open_storage
 from millstream.storage.storage import Storage
 
@@ -25,6 +25,7 @@ __all__ = [
     "ask",
     "cancel",
     "checkpoint_dir_option",
+    "driver_of",
     "find_job",
     "list_",
     "stop",
@@ -142,6 +143,13 @@ def ask(
         drain=drain,
         timeout=timeout,
         say=lambda text: echo(text, err=True),
+    )
+
+
+def driver_of(job: FoundJob, action: str, **how: Any) -> ControlAnswer:
+    """As `ask`, with all that the driver says."""
+    return answer_of_driver(
+        job.storage, job.lease, job.name, action, say=lambda text: echo(text, err=True), **how
     )
 
 

@@ -132,8 +132,9 @@ def _replay(job: Any, asked: _Asked) -> bool:
     from millstream.cli.debugger import Left, ReplayDebugger
     from millstream.cli.replay_report import as_json, as_text
     from millstream.runtime.base.text import shorten
+    from millstream.runtime.driver.muted import muted_sinks
     from millstream.runtime.driver.plan_file import replayable
-    from millstream.runtime.driver.replay import muted_sinks, replay_epoch
+    from millstream.runtime.driver.replay import replay_epoch
     from millstream.runtime.operators.watching import Watcher
 
     storage = _folder(job, asked.directory)

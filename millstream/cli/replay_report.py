@@ -11,7 +11,8 @@ from millstream.cli.terminal import on_one_line
 from millstream.errors import MillstreamError
 from millstream.redaction import shown
 from millstream.runtime.base.text import shorten
-from millstream.runtime.driver.replay import Replay, muted_sinks
+from millstream.runtime.driver.muted import muted_sinks
+from millstream.runtime.driver.replay import Replay
 from millstream.runtime.state.changes import ABSENT, StateChange
 
 __all__ = ["as_json", "as_text", "verdict"]

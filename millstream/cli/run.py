@@ -19,6 +19,7 @@ from millstream.cli.program import (
     parse_program,
     program_options,
 )
+from millstream.cli.upgrade import watching_over
 
 __all__ = ["run"]
 
@@ -61,6 +62,11 @@ __all__ = ["run"]
     is_flag=True,
     help="Stand by, with a warm Spark, while another driver runs the job; take over when it is gone.",
 )
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Take over from the running job of the same name, once all of its state is proved to fit.",
+)
 def run(
     *,
     traceback_wanted: bool,
@@ -70,6 +76,7 @@ def run(
     resume: str | None,
     fresh: bool,
     standby: bool,
+    upgrade: bool,
     **options: Any,
 ) -> None:
     """Run a program. With execution.checkpointing.dir set, a job that was stopped or killed goes on
@@ -78,11 +85,12 @@ def run(
     \b
     millstream run -p 4 -Dpipeline.name=orders job.py --input orders.csv
     millstream run -s /savepoints/savepoint-4f2a91-77e0 job.py
+    millstream run --upgrade job.py
     millstream run --pyflink flink_job.py
     millstream run -pym jobs.orders -pyfs lib/,helpers.zip
     """
-    if sum(map(bool, (from_savepoint, resume, fresh))) > 1:
-        raise click.UsageError("-s, --resume and --fresh exclude each other")
+    if sum(map(bool, (from_savepoint, resume, fresh, upgrade))) > 1:
+        raise click.UsageError("-s, --resume, --fresh and --upgrade exclude each other")
     asked = {
         "execution.state-recovery.path": from_savepoint,
         "execution.state-recovery.ignore-unclaimed-state": "true" if allow_non_restored else None,
@@ -93,4 +101,5 @@ def run(
     with guarded(traceback_wanted=traceback_wanted):
         program = parse_program(**options)
         given = {key: value for key, value in asked.items() if value is not None}
-        execute(replace(program, overrides={**program.overrides, **given}))
+        with watching_over(upgrade=upgrade):
+            execute(replace(program, overrides={**program.overrides, **given}))

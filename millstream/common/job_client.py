@@ -9,6 +9,7 @@ from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
 from millstream.common.job_status import JobStatus
 from millstream.common.notebook import job_client
+from millstream.common.rescale_result import RescaleResult
 
 __all__ = ["JobClient", "RunningJob"]
 
@@ -26,6 +27,9 @@ class RunningJob(Protocol):
     def savepoint(
         self, path: str | None, *, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]: ...
+    def rescale(
+        self, parallelism: int, savepoint: str | None = None
+    ) -> CompletableFuture[RescaleResult]: ...
 
 
 class JobClient:
@@ -68,6 +72,29 @@ class JobClient:
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
         """Take a savepoint of the running job, which goes on; the future gives its path."""
         return self._run.savepoint(savepoint_directory)
+
+    def rescale(
+        self, parallelism: int, savepoint_directory: str | None = None
+    ) -> CompletableFuture[RescaleResult]:
+        """Give the running job another default parallelism: it finishes its epoch and goes on from that checkpoint, in
+        the same process. Operators whose parallelism the program has set keep it. If a folder is given, a savepoint is
+        taken there first. Raises at once if the job cannot have that parallelism; the future fails if it turns out so
+        later, and the job goes on as it was.
+
+        >>> from millstream.common.watermark_strategy import WatermarkStrategy
+        >>> from millstream.connectors.datagen import DataGeneratorSource
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> numbers = DataGeneratorSource(lambda n: n, rate_per_second=100)
+        >>> stream = env.from_source(numbers, WatermarkStrategy.no_watermarks(), "numbers")
+        >>> sink = stream.key_by(lambda n: n % 7).reduce(max).add_sink(lambda n: None)
+        >>> client = env.execute_async("numbers")
+        >>> result = client.rescale(3).result(30)
+        >>> result.before, result.after
+        (1, 3)
+        >>> client.cancel().result()
+        """
+        return self._run.rescale(parallelism, savepoint_directory)
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """The job's accumulators; there are none in Python."""

@@ -76,6 +76,12 @@ OLDER = {
     "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
     "restart-strategy": "restart-strategy.type",
     "high-availability": "high-availability.type",
+    "jobmanager.adaptive-scheduler.resource-stabilization-timeout": (
+        "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout"
+    ),
+    "jobmanager.adaptive-scheduler.scaling-interval.min": (
+        "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
+    ),
     "task.cancellation-interval": "task.cancellation.interval",
 }
 """Older keys of Flink's, which it still reads, and those that stand for them now."""
@@ -122,6 +128,32 @@ MAX_PARALLELISM = _known(
     .between(1, MOST_PARALLELISM, also=-1)
     .default_value(-1),
     "How many key groups there are, and so the most a job can be scaled to; -1 derives it.",
+)
+SCHEDULER_MODE = _known(
+    _key("scheduler-mode").enum_type("REACTIVE").no_default_value(),
+    "REACTIVE: the job takes all slots that Spark has, and is rescaled when executors come or go; what the program "
+    "says of parallelism does not count.",
+)
+SLOTS_SETTLE = _known(
+    _key("jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("60 s"),
+    "In reactive mode: how long the number of slots has to stay what it is before a running job is rescaled to it.",
+)
+SLOTS_SETTLE_AT_START = _known(
+    _key("jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("0 ms"),
+    "In reactive mode: the same before a job begins. There has to be one slot.",
+)
+RESCALE_PAUSE = _known(
+    _key("jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling")
+    .duration_type()
+    .at_least(0, "ms")
+    .default_value("30 s"),
+    "In reactive mode: the least time between two changes of a job's parallelism.",
 )
 AUTO_WATERMARK_INTERVAL = _known(
     _key("pipeline.auto-watermark-interval")

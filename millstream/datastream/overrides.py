@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.run import JobRun
 
 __all__ = [
     "PlanReady",
@@ -19,20 +20,24 @@ __all__ = [
     "job_callback",
     "plan_callback",
     "program",
+    "run_callback",
     "set_job_only",
     "set_overrides",
     "set_plan_only",
     "set_program",
+    "set_run_callback",
 ]
 
 PlanCallback = Callable[[dict[str, Any]], None]
 JobCallback = Callable[[Job], None]
+RunCallback = Callable[[JobRun], None]
 ProgramWords = tuple[tuple[str, ...], tuple[str, ...]]
 
 _configuration: dict[str, str] = {}
 _plan_callback: PlanCallback | None = None
 _job_callback: JobCallback | None = None
 _program: ProgramWords | None = None
+_run_callback: RunCallback | None = None
 
 
 class PlanReady(BaseException):
@@ -71,6 +76,17 @@ def set_job_only(callback: JobCallback | None) -> None:
 def job_callback() -> JobCallback | None:
     """What `set_job_only` was given."""
     return _job_callback
+
+
+def set_run_callback(callback: RunCallback | None) -> None:
+    """Show every job to `callback` before it is started, which it may keep from it by raising; None for nobody."""
+    global _run_callback
+    _run_callback = callback
+
+
+def run_callback() -> RunCallback | None:
+    """What `set_run_callback` was given."""
+    return _run_callback
 
 
 def set_program(words: ProgramWords | None) -> None:

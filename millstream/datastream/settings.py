@@ -65,6 +65,10 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         dependencies=dependencies,
         spark=_for_spark(configuration, dependencies),
         progress=get(options.PROGRESS),
+        scheduler_mode=get(options.SCHEDULER_MODE),
+        slots_settle=get(options.SLOTS_SETTLE) / 1000,
+        slots_settle_at_start=get(options.SLOTS_SETTLE_AT_START) / 1000,
+        rescale_pause=get(options.RESCALE_PAUSE) / 1000,
         latency_interval=get(options.LATENCY_INTERVAL) / 1000,
         reporters={
             key: value

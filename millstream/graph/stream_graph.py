@@ -24,7 +24,14 @@ from millstream.graph.transformations import (
     UnionTransformation,
 )
 
-__all__ = ["StreamEdge", "StreamGraph", "StreamNode", "build_stream_graph", "max_parallelism_for"]
+__all__ = [
+    "StreamEdge",
+    "StreamGraph",
+    "StreamNode",
+    "build_stream_graph",
+    "exchange_between",
+    "max_parallelism_for",
+]
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,9 @@ class StreamNode:
     error_policy: Any = None
     # Nobody has set the maximum parallelism: it is what follows from the parallelism.
     derived_maximum: bool = False
+    # What the program has set, if it has; and the most subtasks that the operator can use, if there is a limit.
+    own_parallelism: int | None = None
+    most_parallelism: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,15 +69,18 @@ class StreamEdge:
     partitioning: Partitioning
     tag_id: str | None
     tag_type: Any = None
+    # The program says nothing of the exchange: it follows from the parallelism on both sides.
+    automatic: bool = False
 
 
 @dataclass(frozen=True)
 class StreamGraph:
-    """All nodes, in the order they were declared, and all edges."""
+    """All nodes, in the order they were declared, and all edges. `parallelism` is that of operators that set none."""
 
     nodes: dict[int, StreamNode]
     edges: tuple[StreamEdge, ...]
     chaining_enabled: bool
+    parallelism: int = 1
 
 
 @dataclass(frozen=True)
@@ -179,6 +192,8 @@ def build_stream_graph(
             is_sink=transformation.is_sink,
             error_policy=transformation.error_policy,
             derived_maximum=transformation.max_parallelism is None and max_parallelism is None,
+            own_parallelism=transformation.parallelism,
+            most_parallelism=transformation.most_parallelism,
         )
         if node.parallelism > node.max_parallelism:
             msg = f"the parallelism of '{node.name}' is above its maximum parallelism"
@@ -200,26 +215,40 @@ def build_stream_graph(
         nodes[transformation.id] = node
         for index, out in inputs:
             upstream = nodes[out.operator.id]
-            chosen = _choose(upstream, node, out)
+            chosen = exchange_between(upstream, node, out.partitioning)
+            automatic = out.partitioning is None
             edges.append(
-                StreamEdge(upstream.id, transformation.id, index, chosen, out.tag_id, out.tag_type)
+                StreamEdge(
+                    upstream.id,
+                    transformation.id,
+                    index,
+                    chosen,
+                    out.tag_id,
+                    out.tag_type,
+                    automatic,
+                )
             )
     if not generate_uids:
         _check_uids(nodes.values())
-    return StreamGraph(_with_generated_uids(nodes, edges), tuple(edges), chaining_enabled)
+    return StreamGraph(
+        _with_generated_uids(nodes, edges), tuple(edges), chaining_enabled, parallelism
+    )
 
 
-def _choose(upstream: StreamNode, node: StreamNode, out: _Output) -> Partitioning:
-    if out.partitioning is None:
+def exchange_between(
+    upstream: StreamNode, node: StreamNode, wanted: Partitioning | None
+) -> Partitioning:
+    """The exchange that the program wants between two operators, or the one that follows from their parallelism."""
+    if wanted is None:
         return FORWARD if upstream.parallelism == node.parallelism else REBALANCE
-    if out.partitioning.strategy is Strategy.FORWARD and upstream.parallelism != node.parallelism:
+    if wanted.strategy is Strategy.FORWARD and upstream.parallelism != node.parallelism:
         msg = f"forward() from '{upstream.name}' to '{node.name}' needs the same parallelism on both sides"
         raise InvalidArgument(
             msg,
             parallelism=f"{upstream.parallelism} and {node.parallelism}",
             hint="use rebalance() or rescale(), or set the same parallelism",
         )
-    return out.partitioning
+    return wanted
 
 
 def _check_uids(nodes: Iterable[StreamNode]) -> None:

@@ -116,8 +116,8 @@ def _ms(seconds: float) -> int:
 def _read_per_second(at: JobAt) -> float:
     return sum(
         subtask.per_second["records_in"]
-        for vertex in at.run.job.plan.sources
-        for subtask in at.metrics.vertices[vertex.id].subtasks
+        for vertex in at.plan.sources
+        for subtask in at.vertices[vertex.id].subtasks
     )
 
 
@@ -127,15 +127,15 @@ def _processed_per_second(at: JobAt) -> float:
         max(
             subtask.per_second["busy"]
             for vertex in level.vertices
-            for subtask in at.metrics.vertices[vertex.id].subtasks
+            for subtask in at.vertices[vertex.id].subtasks
         )
-        for level in at.run.job.plan.levels
+        for level in at.plan.levels
     )
     return _read_per_second(at) / min(1.0, working) if working > 1e-3 else 0.0
 
 
 def _state_size(at: JobAt) -> int:
-    return sum(s.state_bytes for v in at.metrics.vertices.values() for s in v.subtasks)
+    return sum(s.state_bytes for v in at.vertices.values() for s in v.subtasks)
 
 
 def _lag_of_splits(at: JobAt) -> Iterator[tuple[tuple[str, ...], Value]]:

@@ -155,7 +155,7 @@ def document(at: JobAt, *, last: bool = False) -> dict[str, Any]:
 def _task(task: TaskAt) -> dict[str, Any]:
     return {
         "task_id": id_of(task.vertex.head.uid),
-        "task_name": printable(task.job.metrics.vertices[task.vertex.id].name),
+        "task_name": printable(task.job.vertices[task.vertex.id].name),
         "subtask_index": task.index,
         "host": task.metrics.host,
         "values": _clean(task_values(task)),

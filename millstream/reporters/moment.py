@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from millstream.common.constants import MAX_TIME
 from millstream.graph.job_graph import JobVertex
+from millstream.graph.level_plan import LevelPlan
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.driver.checkpoint_log import CheckpointRecord
 from millstream.runtime.driver.metrics import (
@@ -20,6 +21,7 @@ from millstream.runtime.driver.metrics import (
     OperatorMetrics,
     SubtaskMetrics,
     UserMetricTotal,
+    VertexMetrics,
 )
 from millstream.runtime.driver.run import JobRun
 
@@ -62,6 +64,9 @@ class JobAt:
 
     run: JobRun
     metrics: JobMetrics
+    plan: LevelPlan
+    vertices: Mapping[int, VertexMetrics]
+    """By the vertices of `plan`. The job may have other ones a moment later, if it is rescaled."""
     now: float
     checkpoints: Sequence[CheckpointRecord]
     last: CheckpointRecord | None
@@ -71,13 +76,13 @@ class JobAt:
 
     def tasks(self) -> Iterator[TaskAt]:
         """All subtasks of all vertices, level by level."""
-        for vertex in self.run.job.plan.vertices:
-            for index, subtask in enumerate(self.metrics.vertices[vertex.id].subtasks):
+        for vertex in self.plan.vertices:
+            for index, subtask in enumerate(self.vertices[vertex.id].subtasks):
                 yield TaskAt(self, vertex, index, subtask)
 
     def operators(self, task: TaskAt) -> Iterator[OperatorAt]:
         """The operators of a task's chain."""
-        parts = self.metrics.vertices[task.vertex.id].operators
+        parts = self.vertices[task.vertex.id].operators
         for node in task.vertex.nodes:
             yield OperatorAt(node, parts[node.uid][task.index])
 
@@ -105,7 +110,21 @@ def look(run: JobRun, now: float | None = None) -> JobAt | None:
         for task in (() if last is None else last.tasks)
         for vertex in task.vertices
     }
-    return JobAt(run, metrics, time.time() if now is None else now, checkpoints, last, alignment)
+    plan, vertices = _fitting(run, metrics)
+    at = time.time() if now is None else now
+    return JobAt(run, metrics, plan, vertices, at, checkpoints, last, alignment)
+
+
+def _fitting(run: JobRun, metrics: JobMetrics) -> tuple[LevelPlan, Mapping[int, VertexMetrics]]:
+    """A job's plan and the figures of its vertices, which are changed one after the other when it is rescaled."""
+    while True:
+        plan, vertices = run.job.plan, metrics.vertices
+        if all(
+            vertex.id in vertices and vertices[vertex.id].parallelism == vertex.parallelism
+            for vertex in plan.vertices
+        ):
+            return plan, vertices
+        time.sleep(0.001)
 
 
 def watermark_lag(watermark: int | None, now: float) -> int | None:

@@ -70,7 +70,7 @@ def _of_task(task: TaskAt, same: dict[str, str], named: Callable[[str], str]) ->
         "tm_id": task.metrics.host,
         **same,
         "task_id": id_of(task.vertex.head.uid),
-        "task_name": named(task.job.metrics.vertices[task.vertex.id].name),
+        "task_name": named(task.job.vertices[task.vertex.id].name),
         "subtask_index": str(task.index),
     }
     yield from _samples(OF_TASK, TASK, task, labels)

@@ -117,9 +117,8 @@ def _share(value: float) -> float:
 def _operator(
     metrics: JobMetrics | None, vertex: VertexShape, operator: OperatorShape
 ) -> dict[str, Any]:
-    parts = (
-        [] if metrics is None else metrics.vertices[vertex.number].operators.get(operator.uid, [])
-    )
+    known = None if metrics is None else metrics.vertices.get(vertex.number)
+    parts = [] if known is None else known.operators.get(operator.uid, [])
     totals = {
         name: sum(getattr(part, name) for part in parts)
         for name in ("records_in", "records_out", "late", "bad")

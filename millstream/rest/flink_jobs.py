@@ -184,9 +184,11 @@ def _description(vertex: VertexShape) -> str:
 def subtasks(job: ShownJob, vertex: VertexShape) -> list[SubtaskMetrics]:
     """The figures of a vertex's subtasks; of nothing before the job has begun."""
     metrics = job.metrics
-    if metrics is None:
+    known = None if metrics is None else metrics.vertices.get(vertex.number)
+    if known is None or known.parallelism != vertex.parallelism:
+        # Or of nothing yet, since it was rescaled a moment ago.
         return [SubtaskMetrics() for _ in range(vertex.parallelism)]
-    return metrics.vertices[vertex.number].subtasks
+    return known.subtasks
 
 
 def _io(parts: Sequence[SubtaskMetrics]) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from millstream import __version__
-from millstream.rest import document, flink_checkpoints, flink_hosts, flink_jobs, values
+from millstream.rest import (
+    document,
+    flink_checkpoints,
+    flink_hosts,
+    flink_jobs,
+    resources,
+    values,
+)
 from millstream.rest.control import Control, SavepointBody, StopBody
 from millstream.rest.jobs import Jobs, ShownJob
 from millstream.rest.logs import LINES, LOGS
@@ -170,7 +177,7 @@ def _config(call: Call) -> Any:
         "features": {
             "web-submit": False,
             "web-cancel": True,
-            "web-rescale": False,
+            "web-rescale": True,
             "web-history": False,
         },
     }
@@ -317,6 +324,15 @@ def _job_environment(call: Call) -> Any:
     return flink_hosts.environment()
 
 
+def _requirements(call: Call) -> Any:
+    return resources.requirements(call.job)
+
+
+def _require(call: Call) -> Any:
+    resources.change(call.job, call.read(resources.Requirements), call.client)
+    return {}
+
+
 def _checkpoints(call: Call) -> Any:
     return flink_checkpoints.checkpoints(call.job)
 
@@ -460,7 +476,7 @@ class Endpoint:
     summary: str
     status: int = 200
     query: tuple[str, ...] = ()
-    body: type | None = None
+    body: Any = None
     # Only for Flink's page, below /flink/, and only if it is served.
     page_only: bool = False
 
@@ -494,6 +510,16 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("GET", f"{_JOB}/accumulators", _job_accumulators, "There are none in Python."),
     Endpoint("GET", f"{_JOB}/jobmanager/config", _job_settings, "A job's configuration."),
     Endpoint("GET", f"{_JOB}/jobmanager/environment", _job_environment, "The driver's Python."),
+    Endpoint(
+        "GET", f"{_JOB}/resource-requirements", _requirements, "How many subtasks vertices have."
+    ),
+    Endpoint(
+        "PUT",
+        f"{_JOB}/resource-requirements",
+        _require,
+        "Rescale a job.",
+        body=resources.Requirements,
+    ),
     Endpoint("GET", f"{_JOB}/checkpoints", _checkpoints, "Checkpoints: counts, sizes, the last."),
     Endpoint("GET", f"{_JOB}/checkpoints/config", _checkpoint_config, "How checkpoints are made."),
     Endpoint("GET", f"{_JOB}/checkpoints/details/:checkpointid", _checkpoint, "One checkpoint."),

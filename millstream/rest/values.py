@@ -45,8 +45,11 @@ def values_at(run: JobRun) -> LastValues:
 
 
 def _of_task(at: JobAt, number: int, subtask: int) -> dict[str, float]:
-    vertex = next(vertex for vertex in at.run.job.plan.vertices if vertex.id == number)
-    task = TaskAt(at, vertex, subtask, at.metrics.vertices[number].subtasks[subtask])
+    vertex = next((vertex for vertex in at.plan.vertices if vertex.id == number), None)
+    if vertex is None or subtask >= vertex.parallelism:
+        # The job has been rescaled since somebody looked at its shape.
+        return {}
+    task = TaskAt(at, vertex, subtask, at.vertices[number].subtasks[subtask])
     values = _numbers(catalogue.task_values(task))
     for operator in at.operators(task):
         scope = _SPECIAL.sub("_", shown(operator.node.name))

@@ -31,9 +31,11 @@ def level_frame(
     spec: JobSpec,
     anchors: Anchors | None = None,
     work: Sequence[SubtaskRanges] | None = None,
+    reads: bool | None = None,
 ) -> DataFrame:
     """The whole job as a lazy frame: an ordinary one that reads `work`, which the planner has planned for the epoch, or
-    a streaming one, whose tasks are told epoch by epoch what to read. With anchors, subtasks stay on their hosts."""
+    a streaming one, whose tasks are told epoch by epoch what to read. With anchors, subtasks stay on their hosts.
+    `reads` says whether frames of the user's are read, if that does not follow from `work`."""
     if spec.batch:
         spec = replace(spec, presorted=True)
     shipped = pickle.dumps(spec)
@@ -43,7 +45,8 @@ def level_frame(
     elif job.split_sources:
         frames.append(_unbounded_sources(session, spec, shipped))
     # An epoch that reads nothing reads nothing of frames either.
-    reads = not work or any(ranges.ended for ranges in work)
+    if reads is None:
+        reads = not work or any(ranges.ended for ranges in work)
     frames.extend(_frame_sources(session, job, spec, shipped, reads=reads))
     frame = reduce(DataFrame.union, frames)
     for index, stage in enumerate(spec.levels):
@@ -101,7 +104,7 @@ def _frame_sources(
     for vertex in job.frame_sources:
         operator = vertex.head.operator
         assert isinstance(operator, FrameSourceOp)
-        if operator.bounded and not job.one_epoch:
+        if operator.bounded and reads and not job.one_epoch:
             msg = f"'{vertex.head.name}' is a batch frame in a job that has unbounded sources too"
             raise UnsupportedOperation(
                 msg,
@@ -109,12 +112,12 @@ def _frame_sources(
                 hint="read it as a stream (spark.readStream), or use from_collection for small data",
             )
         frame = operator.frame
-        if operator.bounded:
-            # A frame that the optimizer knows to be empty has no partition, so nobody would say that it has ended.
-            nothing = session.range(0, 1, 1, 1).mapInArrow(_no_rows, frame.schema)
-            frame = frame.union(nothing) if reads else nothing
-        elif not reads:
-            frame = frame.limit(0)
+        # A frame that the optimizer knows to be empty has no partition, so nobody would say that it has ended.
+        nothing = session.range(0, 1, 1, 1).mapInArrow(_no_rows, frame.schema)
+        if not reads:
+            frame = nothing
+        elif operator.bounded:
+            frame = frame.union(nothing)
         numbered = frame.coalesce(vertex.parallelism).withColumn(
             FRAME_PARTITION, sf.spark_partition_id()
         )

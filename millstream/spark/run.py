@@ -27,10 +27,16 @@ from millstream.spark.dependencies import ship
 from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
-from millstream.spark.session import has_executors, is_cluster, job_session, temporary_folder
+from millstream.spark.session import (
+    has_executors,
+    is_cluster,
+    job_session,
+    slot_count,
+    temporary_folder,
+)
 from millstream.spark.warm_up import warm_up_folder, warm_up_job
 from millstream.spark.work import WorkFiles
-from millstream.spark.writers import SparkWriters
+from millstream.spark.writers import SparkWriters, collect_rows
 
 __all__ = ["SparkRun"]
 
@@ -64,6 +70,11 @@ class SparkRun(JobRun):
         if context.uiWebUrl:
             facts["ui"] = context.uiWebUrl
         return facts
+
+    def slots(self) -> int | None:
+        """As many tasks as Spark runs at the same time; executors may come and go, unless this process is the only
+        one."""
+        return slot_count(self._session) if has_executors(self._session) else None
 
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
@@ -104,6 +115,13 @@ class SparkRun(JobRun):
                 hint="set execution.checkpointing.dir to a shared folder or an object store",
             )
         return temporary_folder(self._session, "millstream-state-")
+
+    def _run_empty(
+        self, job: Job, spec: JobSpec, epoch: int, work: Sequence[SubtaskRanges]
+    ) -> Iterable[EpochRow]:
+        self._session.sparkContext.addJobTag(self._tag)
+        frame = level_frame(self._session, job, spec, work=work, reads=False)
+        return collect_rows(frame)
 
     # -- one epoch --------------------------------------------------------------------------------------
 

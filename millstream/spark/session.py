@@ -32,6 +32,7 @@ __all__ = [
     "is_cluster",
     "job_session",
     "make_session",
+    "slot_count",
     "temporary_folder",
 ]
 
@@ -107,6 +108,13 @@ def executor_count(session: SparkSession) -> int:
     context: Any = session.sparkContext._jsc.sc()
     # The driver is in the list too.
     return int(context.getExecutorMemoryStatus().size()) - 1
+
+
+def slot_count(session: SparkSession) -> int:
+    """How many tasks can run at the same time, on the executors that there are right now."""
+    context: Any = session.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
 
 
 def temporary_folder(session: SparkSession, prefix: str) -> str:

@@ -23,7 +23,7 @@ from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.worker import decode_client_rows
 
-__all__ = ["SparkWriters", "as_frame"]
+__all__ = ["SparkWriters", "as_frame", "collect_rows"]
 
 
 def as_frame(rows: DataFrame, node: int, ddl: str) -> DataFrame:
@@ -59,11 +59,11 @@ class SparkWriters:
     def collect(self, rows: DataFrame, epoch: int) -> Iterable[EpochRow]:
         """Run the epoch; the rows that are for the driver."""
         if not self._writers:
-            return _collect(rows)
+            return collect_rows(rows)
         kept = rows.persist()
         try:
             messages = kept.where(~sf.col("edge").isin(self._edges))
-            collected = list(_collect(messages))
+            collected = list(collect_rows(messages))
             for node, (name, operator) in self._writers.items():
                 assert operator.schema is not None
                 frame = as_frame(kept, node, operator.schema)
@@ -82,7 +82,8 @@ class SparkWriters:
             kept.unpersist()
 
 
-def _collect(rows: DataFrame) -> Iterable[EpochRow]:
+def collect_rows(rows: DataFrame) -> Iterable[EpochRow]:
+    """The rows of the last level."""
     table: pa.Table = rows.toArrow()
     columns: list[list[Any]] = [table.column(i).to_pylist() for i in (3, 2, 1, 4)]
     return [EpochRow(*row) for row in zip(*columns, strict=True)]

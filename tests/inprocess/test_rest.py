@@ -258,6 +258,63 @@ def test_a_job_is_cancelled(job, caplog):
     assert client.request("PATCH", f"/jobs/{run.job.id}?mode=stop", OWN).status == 410
 
 
+def requirements(run, client):
+    return client.get(f"/jobs/{run.job.id}/resource-requirements").json
+
+
+def require(run, client, wanted):
+    path = f"/jobs/{run.job.id}/resource-requirements"
+    return client.request("PUT", path, OWN, json.dumps(wanted).encode())
+
+
+def test_a_job_is_rescaled(job, caplog):
+    """Its source has two splits and so two subtasks at most, and the program has set the parallelism of the sink."""
+    run, client = job
+    before = requirements(run, client)
+    assert sorted(one["parallelism"]["upperBound"] for one in before.values()) == [1, 2, 2]
+    wanted = {
+        id_: {"parallelism": {"lowerBound": 1, "upperBound": 3 if upper == 2 else 1}}
+        for id_, one in before.items()
+        for upper in [one["parallelism"]["upperBound"]]
+    }
+    answer = require(run, client, wanted)
+    assert (answer.status, answer.json) == (200, {})
+    # The source and what was chained to it are two vertices now.
+    until(lambda: len(requirements(run, client)) == 4)
+    assert f"parallelism 3 of job {run.job.id} (orders) asked by 127.0.0.1" in caplog.text
+    vertices = client.get(f"/jobs/{run.job.id}").json["vertices"]
+    assert sorted(vertex["parallelism"] for vertex in vertices) == [1, 2, 3, 3]
+    for vertex in vertices:
+        detail = client.get(f"/jobs/{run.job.id}/vertices/{vertex['id']}").json
+        assert len(detail["subtasks"]) == vertex["parallelism"]
+
+
+def test_requirements_that_cannot_be_are_refused(job):
+    run, client = job
+    before = requirements(run, client)
+    first, *others = before
+    three = {"parallelism": {"lowerBound": 1, "upperBound": 3}}
+    refused = {
+        "has to name every vertex": {first: three},
+        "not above the upper": {
+            key: {"parallelism": {"lowerBound": 4, "upperBound": 3}} for key in before
+        },
+        "above its maximum parallelism, 128": {
+            key: {"parallelism": {"lowerBound": 1, "upperBound": 129}} for key in before
+        },
+        "name the same upper bound": {**before, first: three},
+        "cannot be read": {first: {"parallelism": {"most": 3}}},
+    }
+    for why, wanted in refused.items():
+        answer = require(run, client, wanted)
+        assert answer.status == 400, why
+        assert why.replace("has to", "have to") in answer.body.decode()
+    assert others
+    assert requirements(run, client) == before
+    run.cancel()
+    assert require(run, client, before).status == 409
+
+
 def test_a_savepoint_is_taken(job, folder, caplog):
     run, client = job
     operation = savepoint(run, client, "savepoints", {})

@@ -31,6 +31,8 @@ SLEEPERS = {
     "tests/chaos/chaos.py:_Run._restart_broker.run": CHANCE,
     "tests/chaos/chaos.py:_Run._to_the_end": CHANCE,
     "tests/chaos/leaders.py:_Run._strike": CHANCE,
+    "tests/chaos/scaling.py:World.rescale_and_kill": CHANCE,
+    "tests/chaos/scaling.py:World.upgrade_and_kill": CHANCE,
     "tests/inprocess/test_async.py:Backwards.async_invoke": TAKES,
     "tests/inprocess/test_async.py:Client._keep_alive": HANGS,
     "tests/inprocess/test_async.py:Echo.async_invoke": TAKES,

@@ -19,6 +19,8 @@ from millstream.checkpoint import commands, events
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.manifest import Feedback, Manifest, manifest_name, write_manifest
 from millstream.checkpoint.statefile import StateFile
+from millstream.common.completable_future import CompletableFuture
+from millstream.common.rescale_result import RescaleResult
 from millstream.errors import CheckpointFailed, StateError
 from millstream.redaction import get_logger
 from millstream.runtime.base import clock
@@ -32,6 +34,7 @@ from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
 from millstream.runtime.driver.plan_file import EpochPlan, planned, write_plan
 from millstream.runtime.driver.planner import EpochPlanner
+from millstream.runtime.driver.rescale import Rescales
 from millstream.runtime.driver.savepoints import SavepointRequests
 from millstream.runtime.state.store import extend_segments, needs_compaction
 from millstream.runtime.task.spec import JobSpec
@@ -75,6 +78,12 @@ class EpochDriver:
         self.metrics = JobMetrics(job.plan)
         self.savepoints = SavepointRequests(folder, self.metrics.checkpoint_log)
         self.planner = EpochPlanner(job)
+        self.rescales = Rescales(job, folder.storage, folder.own_parallelism)
+        self.savepoints.on_rescale = self.rescale_when_asked
+        self.rescaling = False
+        """True once the attempt has ended so that the job can be rescaled."""
+        # When the last epoch was complete.
+        self._done_at = time.monotonic()
         self._coordinator: Coordinator | None = None
         # What other threads tell the coordinator of the attempt at hand.
         self._told: deque[events.Event] = deque()
@@ -85,7 +94,7 @@ class EpochDriver:
         self._ran: int | None = None
         # Its number, what its tasks have said, and whether there was more to read.
         self._reports: tuple[int, Sequence[TaskReport], bool] = (-1, (), False)
-        self._nodes = {node.uid: node for node in job.graph.nodes.values()}
+        self._look_up(job)
         self._apart = fed_back_to(job.graph)
         self._restoring = False
         self._draining = False
@@ -98,10 +107,70 @@ class EpochDriver:
         # What goes into the manifest of the epoch at hand beside that.
         self._noted: dict[str, Any] = {}
         self._spec: JobSpec | None = None
-        self._sources = {spec.vertex: spec.uid for spec in job.split_sources}
-        self._heads = {vertex.id: vertex.head.uid for vertex in job.plan.vertices}
         self.replayable: int | None = None
         """The epoch whose tasks run, if its plan has been written down."""
+
+    def _look_up(self, job: Job) -> None:
+        self._nodes = {node.uid: node for node in job.graph.nodes.values()}
+        self._sources = {spec.vertex: spec.uid for spec in job.split_sources}
+        self._heads = {vertex.id: vertex.head.uid for vertex in job.plan.vertices}
+
+    # -- another parallelism --------------------------------------------------------------------------------
+
+    def rescale_when_asked(
+        self, parallelism: int, savepoint: str | None = None, ticket: str | None = None
+    ) -> CompletableFuture[RescaleResult]:
+        """Have the job rescaled between two epochs, after a savepoint if a folder for it is given."""
+        if savepoint is None:
+            return self.rescales.ask(parallelism, begin=lambda: self._begin(ticket))
+        self.rescales.check(parallelism)
+        future: CompletableFuture[RescaleResult] = CompletableFuture()
+
+        def rescaled(done: CompletableFuture[RescaleResult]) -> None:
+            failure = done.exception()
+            if failure is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(failure)
+
+        def saved(taken: CompletableFuture[str]) -> None:
+            try:
+                asked = self.rescales.ask(parallelism, savepoint=taken.result())
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                asked.add_done_callback(rescaled)
+
+        self.savepoints.ask(savepoint, ticket=ticket).add_done_callback(saved)
+        return future
+
+    def _begin(self, ticket: str | None) -> bool:
+        """True if a request is to be carried out; from here on it cannot be taken back."""
+        return ticket is None or self.folder.storage.take(ticket)
+
+    def rescale(self) -> Job:
+        """Between two attempts: the job at the parallelism that was asked for last, or as it is."""
+        self.rescaling = False
+        manifest = None if self._coordinator is None else self._coordinator.manifest
+        job = self.rescales.take(self._done_at, None if manifest is None else manifest.epoch)
+        if job is not None:
+            self._use(job)
+        return self._job
+
+    def back_from_rescaling(self, error: BaseException) -> bool:
+        """After a failure: True if the job was being rescaled, and is what it was before."""
+        job = self.rescales.failed(error)
+        if job is None or isinstance(error, JobLocked) or not isinstance(error, Exception):
+            return False
+        self._use(job)
+        return True
+
+    def _use(self, job: Job) -> None:
+        self._job = job
+        self._look_up(job)
+        self.folder.use(job)
+        self.metrics.rescale(job.plan)
+        self.planner.rescale(job)
 
     # -- an attempt -----------------------------------------------------------------------------------------
 
@@ -175,8 +244,13 @@ class EpochDriver:
             # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
             if self._cancelled.is_set() or self._serve_savepoints():
                 return Outcome.STOPPED
+            if self.rescales.is_due():
+                self.rescaling = True
+                return Outcome.STOPPED
             self._noted = dict(extra or {})
             outcome = self._carry_out(self._tell(events.Next(self._noted)), run)
+        self._done_at = time.monotonic()
+        self.rescales.completed()
         if self._draining:
             stopped = self._serve_savepoints()
             # A job whose savepoint could not be written goes on, and may end later.
@@ -261,13 +335,16 @@ class EpochDriver:
             # A savepoint of a job that has no checkpoint yet, which its first epochs may have failed to make.
             self._work = self.planner.plan_empty()
         else:
-            work = self.planner.plan(self._cancelled, wake=lambda: self.savepoints.waiting)
+            work = self.planner.plan(self._cancelled, wake=self._is_asked)
             if work is None:
                 return None
             self._work = work
         return events.Planned(
             self.planner.end_offsets(), self.planner.unread(), drain=self._draining
         )
+
+    def _is_asked(self) -> bool:
+        return self.savepoints.waiting or self.rescales.waiting
 
     def _run(self, epoch: int, run: RunTasks) -> events.Ran:
         reached("source read")
@@ -396,7 +473,7 @@ class EpochDriver:
     def _deliver(self, command: commands.Deliver) -> None:
         """Hand over what the epoch has for the driver. If that, or the commit before it, failed, the next attempt finds
         the epoch complete, and the rest of its rows here."""
-        while self._ran == command.manifest.epoch and self._rows:
+        while self._ran == command.manifest.made.epoch and self._rows:
             self.outputs.deliver(self._rows[0])
             self._rows.popleft()
         if not command.again:
@@ -451,6 +528,7 @@ class EpochDriver:
             self.outputs.close()
         finally:
             self.planner.close()
+            self.rescales.close()
             self.savepoints.close()
             self.folder.close(finished=finished, cancelled=cancelled)
 

@@ -28,6 +28,7 @@ from millstream.graph.operators import (
     SourceOp,
 )
 from millstream.graph.partitioning import Strategy
+from millstream.graph.rescale import at_parallelism
 from millstream.graph.stream_graph import StreamGraph, StreamNode
 from millstream.ha.services import HighAvailability
 from millstream.runtime.codegen.keys import is_repeatable
@@ -82,6 +83,11 @@ class JobSettings:
     spark: dict[str, str] = field(default_factory=dict)
     progress: str = "auto"
     latency_interval: float = 1.0
+    scheduler_mode: str | None = None
+    """REACTIVE: the parallelism follows the slots that there are."""
+    slots_settle: float = 60.0
+    slots_settle_at_start: float = 0.0
+    rescale_pause: float = 30.0
     reporters: dict[str, str] = field(default_factory=dict)
     """What the configuration says of metrics reporters, by its keys."""
     high_availability: HighAvailability | None = None
@@ -138,6 +144,11 @@ class Job:
         return mode == "BATCH" or (mode == "AUTOMATIC" and self.bounded and not self.loops)
 
     @property
+    def reactive(self) -> bool:
+        """True if the job's parallelism follows the slots that there are."""
+        return self.settings.scheduler_mode == "REACTIVE"
+
+    @property
     def loops(self) -> bool:
         """True if the job has iterations."""
         return any(isinstance(v.head.operator, FeedbackSourceOp) for v in self.plan.sources)
@@ -166,6 +177,12 @@ class Job:
         if nodes == self.graph.nodes:
             return self
         graph = replace(self.graph, nodes=nodes)
+        return replace(self, graph=graph, plan=build_level_plan(build_job_graph(graph)))
+
+    def at_parallelism(self, parallelism: int, *, everything: bool = False) -> Job:
+        """The same job with another default parallelism; with `everything`, whatever the program has set for single
+        operators. Raises if it cannot have that."""
+        graph = at_parallelism(self.graph, parallelism, everything=everything)
         return replace(self, graph=graph, plan=build_level_plan(build_job_graph(graph)))
 
     def layout(self, job_id: str) -> Layout:

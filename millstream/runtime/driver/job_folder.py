@@ -7,6 +7,7 @@
   chk-12/_plan          what the epoch after it reads (`plan_file.py`)
   shared/<uid>/<n>/...  state files, each named by the checkpoints that need it
   terms/000000000017    the last term in which an elected driver has run the job
+  parallelism.json      what the job was rescaled to, if it was (`rescale.py`)
 ```
 
 A job without a checkpoint directory has a temporary folder that goes with it.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -52,6 +53,7 @@ from millstream.ha.election import Term
 from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.plan_file import START
+from millstream.runtime.driver.rescale import WISH, wished
 from millstream.storage.open import open_storage
 from millstream.storage.seal import Seal
 from millstream.storage.storage import Storage, shown_root, stable
@@ -129,6 +131,11 @@ class JobFolder:
         )
         self.lease: Lease | None = None
         self.job_id = job.id
+        self.own_parallelism = job.graph.parallelism
+        """What the program itself says."""
+        # Files that stay although no checkpoint may name them any more: somebody is reading them.
+        self.pinned: Sequence[Set[str]] = ()
+        self._rescaled = False
         self.default_savepoints = settings.savepoint_dir
         self.timeout = settings.checkpoint_timeout
         self._started = False
@@ -182,7 +189,16 @@ class JobFolder:
         if manifest is not None:
             maximums = {uid: info.max_parallelism for uid, info in manifest.operators.items()}
             self._job = self._job.with_max_parallelism(maximums)
+        if not self._job.reactive:
+            path = self._job.settings.recovery_path
+            by_name = path is None or self._was_under_way(list_epochs(self.storage))
+            self._job = wished(self.storage, self._job, by_name=by_name)
         return self._job
+
+    def use(self, job: Job) -> None:
+        """Go on, from the last checkpoint, with the same job at another parallelism."""
+        self._job = job
+        self._rescaled = True
 
     @property
     def _may_be_anew(self) -> bool:
@@ -194,6 +210,11 @@ class JobFolder:
         if path is not None and not self._was_under_way(epochs):
             return open_checkpoint(path, self.storage.seal)[0]
         return read_manifest(self.storage, epochs[-1]) if epochs else None
+
+    def beside(self, name: str) -> str | None:
+        """A folder in the checkpoint directory that is no job's; None if there is no such directory."""
+        base = self._job.settings.checkpoint_dir
+        return None if base is None else f"{stable(base).rstrip('/')}/{name}"
 
     def check_lease(self) -> None:
         """Raise if another driver has taken over."""
@@ -321,13 +342,14 @@ class JobFolder:
             return Start(None, [], restored=False)
         self.job_id = manifest.job_id
         manifest = self._left_to_commit(manifest)
-        if again:
+        layout = self._job.layout(self.job_id)
+        rescaled, self._rescaled = self._rescaled, False
+        if again and fits_as_is(manifest, layout):
             # The epoch in which all stores leave their former layout behind may have failed.
             between = any(
                 store.parents and not store.segments for store in manifest.stores.values()
             )
-            return Start(manifest, self._kept(epochs), restored=between)
-        layout = self._job.layout(self.job_id)
+            return Start(manifest, self._kept(epochs), restored=between or rescaled)
         where = f"checkpoint {manifest.epoch} of '{settings.name}'"
         manifest = self._fitting(manifest, layout, where)
         _log.info("going on from checkpoint %d", manifest.epoch)
@@ -464,7 +486,7 @@ class JobFolder:
         for folder in self._stores():
             self.check_lease()
             self.storage.delete_hidden(folder)
-        needed = set[str]().union(*(manifest.files() for manifest in start.kept))
+        needed = set[str]().union(*self.pinned, *(manifest.files() for manifest in start.kept))
         self.sweep(needed)
 
     def sweep(self, needed: Set[str], before: int | None = None) -> None:
@@ -495,6 +517,7 @@ class JobFolder:
             self.check_lease()
             self.storage.delete_tree(folder)
         self.storage.delete(INTENT)
+        self.storage.delete(WISH)
 
     def close(self, *, finished: bool, cancelled: bool) -> None:
         """The job is over. The checkpoints of a finished job go; those of one that was cancelled stay, unless the

@@ -64,6 +64,13 @@ class InProcessRun(JobRun):
                 if driver.epoch(run) is not Outcome.GO_ON:
                     return
 
+    def _run_empty(
+        self, job: Job, spec: JobSpec, epoch: int, work: Sequence[SubtaskRanges]
+    ) -> list[Row]:
+        with ExitStack() as stack, _inside(self._dependencies.working_folder):
+            stack.push(_closing(lambda: close_run(spec.run_id)))
+            return run_epoch(spec, epoch, work)
+
     def _compact(self, store: str, segments: Sequence[StateFile]) -> None:
         assert self._driver is not None
         storage = self._driver.folder.storage

@@ -172,6 +172,32 @@ class JobMetrics:
 
     def __init__(self, plan: LevelPlan, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.rescale(plan)
+        self.epoch = -1
+        self.records = 0
+        self.records_per_second = 0.0
+        self.backlog = 0
+        # By source and split, how many positions are there to be read; of a Kafka partition, its lag.
+        self.lag: dict[str, dict[str, int]] = {}
+        # By level and subtask, the state files that its processes have read.
+        self.state_loads: Counter[tuple[int, int]] = Counter()
+        self.state_rebuilds = 0
+        self.bad_records: dict[str, tuple[int, int]] = {}
+        self.late_records: dict[str, int] = {}
+        self.latency: dict[str, Histogram] = {}
+        """From the sources to each sink, by its uid."""
+        self.checkpoint_log = CheckpointLog()
+        self.history = History()
+        self.checkpoints = 0
+        self.last_checkpoint_size = 0
+        self.last_checkpoint_full_size = 0
+        self.last_checkpoint_id = -1
+        self.restarts = 0
+        self.started = time.time()
+        self._last = clock()
+
+    def rescale(self, plan: LevelPlan) -> None:
+        """The job goes on with other subtasks, of which nothing is known yet; what is known of all of it stays."""
         self.vertices = {
             v.id: VertexMetrics(
                 v.name,
@@ -181,6 +207,7 @@ class JobMetrics:
             )
             for v in plan.vertices
         }
+        self.watermarks: dict[int, int] = {}
         self._source_names = _names_of_sources(plan)
         self._vertex_of = {node.id: v.id for v in plan.vertices for node in v.nodes}
         self._vertex_of_uid = {node.uid: v.id for v in plan.vertices for node in v.nodes}
@@ -194,29 +221,6 @@ class JobMetrics:
         self._sources = {
             v.id for v in plan.sources if not isinstance(v.head.operator, FeedbackSourceOp)
         }
-        self.epoch = -1
-        self.records = 0
-        self.records_per_second = 0.0
-        self.backlog = 0
-        # By source and split, how many positions are there to be read; of a Kafka partition, its lag.
-        self.lag: dict[str, dict[str, int]] = {}
-        # By level and subtask, the state files that its processes have read.
-        self.state_loads: Counter[tuple[int, int]] = Counter()
-        self.state_rebuilds = 0
-        self.bad_records: dict[str, tuple[int, int]] = {}
-        self.late_records: dict[str, int] = {}
-        self.watermarks: dict[int, int] = {}
-        self.latency: dict[str, Histogram] = {}
-        """From the sources to each sink, by its uid."""
-        self.checkpoint_log = CheckpointLog()
-        self.history = History()
-        self.checkpoints = 0
-        self.last_checkpoint_size = 0
-        self.last_checkpoint_full_size = 0
-        self.last_checkpoint_id = -1
-        self.restarts = 0
-        self.started = time.time()
-        self._last = clock()
 
     def update(self, epoch: int, reports: Sequence[TaskReport], held_back: bool = False) -> None:
         """Take in the reports of an epoch; `held_back` says that there was more to read than it took."""

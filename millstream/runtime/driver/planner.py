@@ -12,7 +12,7 @@ from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.loops import Loops
 from millstream.runtime.driver.sources import Offset, SourceCoordinator, numbered, positions_of
 from millstream.runtime.operators.feedback import FeedbackSource
-from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.ranges import SourceSpec, SubtaskRanges
 from millstream.runtime.wire.reports import TaskReport
 
 __all__ = ["EpochPlanner"]
@@ -31,12 +31,11 @@ class EpochPlanner:
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         settings = job.settings
-        every = job.split_sources
-        specs = [spec for spec in every if not isinstance(spec.source, FeedbackSource)]
+        specs, loops = _apart(job)
         self._sources = SourceCoordinator(
             specs, settings.epoch_interval, fixed=settings.epoch_records
         )
-        self._loops = Loops([spec for spec in every if isinstance(spec.source, FeedbackSource)])
+        self._loops = Loops(loops)
         self._unread: Feedback = {}
         self._endless = bool(self._loops) and bool(job.frame_sources)
         self._uids = {spec.uid for spec in specs}
@@ -68,6 +67,12 @@ class EpochPlanner:
         self._wake_at = None if offsets is None else clock.now()
         self._sources.rewind(self.offset, times or {})
         self._loops.take(feedback or {})
+
+    def rescale(self, job: Job) -> None:
+        """The same job with another parallelism, which is then rewound."""
+        specs, loops = _apart(job)
+        self._sources.rescale(specs)
+        self._loops = Loops(loops)
 
     @property
     def limited(self) -> bool:
@@ -161,3 +166,12 @@ class EpochPlanner:
     def close(self) -> None:
         """Let go of files, sockets and threads."""
         self._sources.close()
+
+
+def _apart(job: Job) -> tuple[list[SourceSpec], list[SourceSpec]]:
+    """The sources that read from outside, and the beginnings of loops."""
+    outside: list[SourceSpec] = []
+    loops: list[SourceSpec] = []
+    for spec in job.split_sources:
+        (loops if isinstance(spec.source, FeedbackSource) else outside).append(spec)
+    return outside, loops

@@ -18,10 +18,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
-
-import msgspec
 
 from millstream.checkpoint import events
 from millstream.checkpoint.commands import Publish
@@ -40,11 +38,11 @@ from millstream.errors import (
     StateNotFound,
     UnsupportedOperation,
 )
-from millstream.graph.operators import CollectOp, PrintOp, SinkFunctionOp, SinkOp
 from millstream.runtime.base import clock
 from millstream.runtime.driver.epochs import epoch_counts
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.local import run_epoch
+from millstream.runtime.driver.muted import muted, muted_sinks, without_states
 from millstream.runtime.driver.plan_file import (
     EpochPlan,
     PlannedWork,
@@ -67,9 +65,8 @@ from millstream.runtime.wire.rows import REPORT
 from millstream.storage.overlay import OverlayStorage
 from millstream.storage.storage import LocalStorage, Storage, shown_root
 
-__all__ = ["Replay", "muted_sinks", "replay_epoch"]
+__all__ = ["Replay", "replay_epoch"]
 
-_SINKS = (SinkOp, SinkFunctionOp, PrintOp, CollectOp)
 _RETAINED = "execution.checkpointing.num-retained"
 
 Run = Callable[[], list[Any]]
@@ -92,11 +89,6 @@ class Replay:
     """What state is after the first run and not after this one, if it was completed: `before` is the first run's."""
     counts: Mapping[str, tuple[Sequence[int], Sequence[int]]]
     """Operators, by uid, that have got or given other numbers of records in the first run: its numbers and ours."""
-
-
-def muted_sinks(job: Job) -> dict[str, str]:
-    """The operators that a replay does not run, by uid, with their names."""
-    return {n.uid: n.name for n in job.graph.nodes.values() if isinstance(n.operator, _SINKS)}
 
 
 def replay_epoch(
@@ -137,9 +129,9 @@ def _replayed(
     sinks = muted_sinks(job)
     if base is not None:
         # Nobody asks for the state of sinks that do not run.
-        base = _without_states(base, sinks)
+        base = without_states(base, sinks)
         overlay.write(manifest_name(base.epoch), encode_manifest(base, overlay.seal))
-    spec = _spec(_muted(job), plan, overlay)
+    spec = _spec(muted(job), plan, overlay)
     prepared = prepare(job.dependencies, staged_path, first=False)
     error: Exception | None = None
     rows: list[Any] = []
@@ -303,44 +295,6 @@ def _work(job: Job, work: PlannedWork, plan: EpochPlan) -> SubtaskRanges:
             )
     records = [None if p.records is None else pickle.loads(p.records) for p in work.ranges]
     return as_ranges(work, source.vertex, records)
-
-
-# -- the job without its sinks ------------------------------------------------------------------------------
-
-
-def _discard(value: Any, context: Any) -> None:
-    """In place of every sink. Who looks on has seen the record."""
-
-
-def _muted(job: Job) -> Job:
-    """The job with sinks that do nothing. Its edges stay what they were, timestamps for sinks included."""
-    levels = tuple(
-        replace(
-            level,
-            vertices=tuple(
-                replace(
-                    vertex,
-                    nodes=tuple(
-                        replace(node, operator=SinkFunctionOp(_discard))  # type: ignore[arg-type]
-                        if isinstance(node.operator, _SINKS)
-                        else node
-                        for node in vertex.nodes
-                    ),
-                )
-                for vertex in level.vertices
-            ),
-        )
-        for level in job.plan.levels
-    )
-    return replace(job, plan=replace(job.plan, levels=levels))
-
-
-def _without_states(manifest: Manifest, uids: Mapping[str, str]) -> Manifest:
-    operators = {
-        uid: msgspec.structs.replace(info, states={}) if uid in uids else info
-        for uid, info in manifest.operators.items()
-    }
-    return msgspec.structs.replace(manifest, operators=operators)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What another process asks of a running job: a savepoint, to stop with one, to be cancelled.
+"""What another process asks of a running job: a savepoint, to stop with one, to be cancelled or rescaled, to lend
+its checkpoint to another program, or to hand over to it.
 
 A request is a small file in the job's folder, `control/<id>.json`, answered by another, `control/<id>.done.json`, so
 that the command line needs nothing but the job's storage to reach a job. **A request reaches the driver it was meant
@@ -12,10 +13,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from millstream.checkpoint.lease import LeaseRecord, LeaseWatch
+from millstream.common.rescale_result import RescaleResult
 from millstream.errors import JobError
 from millstream.storage.storage import Storage
 
@@ -24,12 +27,15 @@ __all__ = [
     "ControlAnswer",
     "ControlRequest",
     "answer_name",
+    "answer_of_driver",
     "ask_driver",
     "read_requests",
 ]
 
 CONTROL = "control"
 ANSWERED = ".done.json"
+ENDING = ("stop", "cancel", "hand-over")
+"""With these the job ends."""
 
 _POLL = 0.1
 # A driver looks several times a second; who has waited so long is told why.
@@ -48,6 +54,7 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     valid_for: float
     path: str | None = None
     drain: bool = False
+    parallelism: int | None = None
 
     def age(self, now: float) -> float:
         """Seconds since the request was made."""
@@ -60,6 +67,7 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     error: str | None = None
     at: float = 0.0
+    rescaled: RescaleResult | None = None
 
 
 def answer_name(request: str) -> str:
@@ -87,6 +95,13 @@ def read_requests(storage: Storage) -> list[tuple[str, ControlRequest]]:
 
 
 def ask_driver(
+    storage: Storage, lease: LeaseRecord | None, job_name: str, action: str, **how: Any
+) -> str | None:
+    """As `answer_of_driver`: the path in its answer, if there is one."""
+    return answer_of_driver(storage, lease, job_name, action, **how).path
+
+
+def answer_of_driver(
     storage: Storage,
     lease: LeaseRecord | None,
     job_name: str,
@@ -94,13 +109,14 @@ def ask_driver(
     *,
     path: str | None = None,
     drain: bool = False,
+    parallelism: int | None = None,
     timeout: float = 600.0,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> str | None:
-    """Ask the driver that holds `lease` for something and wait for its answer; for "stop" and "cancel", until the job
-    has ended. If it cannot hear, does not answer in time, or this is interrupted, the request is taken back."""
+) -> ControlAnswer:
+    """Ask the driver that holds `lease` for something and wait for its answer; if the job ends with it, until it has
+    ended. If it cannot hear, does not answer in time, or this is interrupted, the request is taken back."""
     if lease is None:
         raise JobError(f"the job '{job_name}' is not running", hint="start it with millstream run")
     watch = LeaseWatch(storage, lease, clock)
@@ -115,6 +131,7 @@ def ask_driver(
         valid_for=timeout,
         path=path,
         drain=drain,
+        parallelism=parallelism,
     )
     storage.write(request, msgspec.json.encode(content))
     try:
@@ -126,9 +143,9 @@ def ask_driver(
     if answer.error is not None:
         msg = f"the job '{job_name}' has not done what it was asked for ({action})"
         raise JobError(msg, its_driver_says=answer.error)
-    if action != "savepoint":
+    if action in ENDING:
         _wait_for_end(watch, job_name, say, clock, sleep)
-    return answer.path
+    return answer
 
 
 def _wait_for_answer(

@@ -8,12 +8,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from millstream.checkpoint.manifest import Manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
+from millstream.common.rescale_result import RescaleResult
 from millstream.errors import JobCancelled, JobError, MillstreamError, told
 from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.epochs import EpochDriver
@@ -22,8 +24,12 @@ from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.leading import Leading
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.plan_file import replay_command
+from millstream.runtime.driver.proof import prove
+from millstream.runtime.driver.reactive import at_slots, check_reactive, follow_slots
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
+from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.storage.storage import Storage
 
 __all__ = ["TERM_GRACE", "Failure", "JobRun"]
 
@@ -98,12 +104,18 @@ class JobRun(ABC):
         if isinstance(error, MillstreamError) and epoch is not None and program is not None:
             error.evidence["replay"] = shown(replay_command(program, epoch))
 
+    def slots(self) -> int | None:
+        """How many tasks can run at the same time, if that may change while the job runs."""
+        return None
+
     def engine(self) -> dict[str, str]:
         """What there is to know of the engine: names and values, `ui` among them if it has a page of its own."""
         return {}
 
     def start(self) -> None:
         """Begin, and return once the job is known to be running or to have failed."""
+        if self.job.reactive:
+            check_reactive(self.job, self.slots)
         self._thread = threading.Thread(
             target=self._main, name=f"millstream-{self.job.id[:8]}", daemon=True
         )
@@ -157,6 +169,9 @@ class JobRun(ABC):
         folder.open()
         try:
             self.job = folder.adopt()
+            if self.job.reactive:
+                self.job = at_slots(self.job, self.slots, self._stop)
+                folder.use(self.job)
             driver = EpochDriver(self.job, folder, self._stop, self._compact)
         except BaseException:
             folder.close(finished=False, cancelled=False)
@@ -165,6 +180,8 @@ class JobRun(ABC):
         driver.interrupt = self._interrupt
         driver.savepoints.on_cancel = self._cancel_soon
         driver.savepoints.watch()
+        if self.job.reactive:
+            follow_slots(driver.rescales, self.slots)
         self.metrics = driver.metrics
         failure: BaseException | None = None
         try:
@@ -174,7 +191,8 @@ class JobRun(ABC):
             raise
         finally:
             over = self.leading is None or self.leading.ending(self, driver, failure)
-            finished = over and failure is None and not self._cancelled.is_set()
+            ended = failure is None and not self._cancelled.is_set()
+            finished = over and ended and not self.handed_over
             try:
                 self._release()
                 driver.close(finished=finished, cancelled=over and self._cancelled.is_set())
@@ -183,6 +201,11 @@ class JobRun(ABC):
                     raise
                 # A job fails with what failed first, not with what fails while it is closed after that.
                 _log.warning("closing a failed job failed too", exc_info=True)
+
+    @property
+    def handed_over(self) -> bool:
+        """True if the job has stopped so that another program can go on from its checkpoint."""
+        return self._driver is not None and self._driver.savepoints.handed_over
 
     def _attempts(self, driver: EpochDriver) -> None:
         settings = self.job.settings
@@ -193,18 +216,22 @@ class JobRun(ABC):
         )
         while True:
             try:
+                self.job = driver.rescale()
                 spec = driver.begin()
                 if self.leading is not None:
                     self.leading.begun(driver)
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)
-                return
+                if not driver.rescaling:
+                    return
             except BaseException as failure:
                 error = self._translate(failure)
                 self._say_how_to_replay(error, driver.replayable)
                 if self._stop.is_set() or not (self.leading is None or self.engine_lives()):
                     raise error from _cause(error, failure)
+                if driver.back_from_rescaling(error):
+                    continue
                 epoch = driver.metrics.epoch
                 pause = 0.0 if driver.may_fall_back(error) else restarts.pause(error, epoch)
                 if pause is None:
@@ -274,6 +301,23 @@ class JobRun(ABC):
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         """Run epochs until the job has ended, is to be stopped, or fails."""
 
+    def _run_empty(
+        self, job: Job, spec: JobSpec, epoch: int, work: Sequence[SubtaskRanges]
+    ) -> Iterable[object]:
+        """Run the tasks of an epoch that reads nothing, of a job that is not running; what comes out of them."""
+        raise NotImplementedError
+
+    def prove(self, storage: Storage, manifest: Manifest) -> None:
+        """Raise if the job, which is not started, could not go on from a checkpoint of the folder `storage`."""
+        job = self.job
+        if job.reactive:
+            job = at_slots(job, self.slots, self._cancelled)
+        try:
+            prove(job, storage, manifest, self._run_empty)
+        except BaseException as failure:
+            error = self._translate(failure)
+            raise error from _cause(error, failure)
+
     def _translate(self, error: BaseException) -> BaseException:
         """What the engine raised, as an error of ours."""
         return error
@@ -288,18 +332,28 @@ class JobRun(ABC):
     def _release(self) -> None:
         """The job is over: let go of what the attempts have used."""
 
-    def savepoint(
-        self, path: str | None, *, stop: bool = False, drain: bool = False
-    ) -> CompletableFuture[str]:
-        """Ask for a savepoint, and to stop with it."""
+    def _asked(self) -> EpochDriver:
+        """The driver, for whoever wants something of it."""
         if self.leading is not None and self.leading.standing_by is not None:
             raise JobError(self.leading.standing_by, hint="ask its leader")
         while self._driver is None and not self._done.wait(0.01):
             pass
         if self._driver is None or self._done.is_set():
             raise JobError(f"the job '{self.job.settings.name}' is not running", job_id=self.job.id)
-        taken = self._driver.savepoints.ask(path, stop=stop, drain=drain)
+        return self._driver
+
+    def savepoint(
+        self, path: str | None, *, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint, and to stop with it."""
+        taken = self._asked().savepoints.ask(path, stop=stop, drain=drain)
         return self._once_stopped(taken) if stop else taken
+
+    def rescale(
+        self, parallelism: int, savepoint: str | None = None
+    ) -> CompletableFuture[RescaleResult]:
+        """Ask for another default parallelism, after a savepoint if a folder for it is given."""
+        return self._asked().rescale_when_asked(parallelism, savepoint)
 
     def _once_stopped(self, taken: CompletableFuture[str]) -> CompletableFuture[str]:
         """The path of a savepoint, once the job has stopped with it."""

@@ -11,16 +11,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from millstream.checkpoint.events import Event, Pinned, Unpinned
-from millstream.checkpoint.manifest import Manifest
+from millstream.checkpoint.manifest import Manifest, encode_manifest
 from millstream.checkpoint.savepoint import savepoint_path, write_savepoint
 from millstream.common.completable_future import CompletableFuture
-from millstream.errors import InvalidArgument, JobError, MillstreamError, told
+from millstream.common.rescale_result import RescaleResult
+from millstream.errors import (
+    InvalidArgument,
+    JobError,
+    MillstreamError,
+    UnsupportedOperation,
+    told,
+)
 from millstream.redaction import get_logger
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.driver.checkpoint_log import CheckpointLog
@@ -40,17 +48,31 @@ __all__ = ["SavepointRequests"]
 _log = get_logger("millstream.job")
 
 _POLL = 0.25
+# The copy of a manifest whose files somebody reads.
+LENT = ".lent"
 # Answers that nobody has come for in so many seconds are removed.
 _LITTER = 3600.0
 
 
 class _SavepointRequest:
-    """`ticket` is the file of a request from another process; who asked may take it back until it is begun."""
+    """`ticket` is the file of a request from another process; who asked may take it back until it is begun. With
+    `hand_over` the job stops and its checkpoints stay; with `pin` nothing is copied."""
 
-    def __init__(self, path: str | None, *, stop: bool, drain: bool, ticket: str | None) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
+        ticket: str | None = None,
+        hand_over: bool = False,
+        pin: float | None = None,
+    ) -> None:
         self.path = path
         self.stop = stop
         self.drain = drain
+        self.hand_over = hand_over
+        self.pin = pin
         self.ticket = ticket
         self.future: CompletableFuture[str] = CompletableFuture()
 
@@ -76,11 +98,17 @@ class SavepointRequests:
         self._copying: list[threading.Thread] = []
         # Files of checkpoints that are being copied, and who keeps them from being removed.
         self._pinned: list[frozenset[str]] = []
+        folder.pinned = self._pinned
+        # Checkpoints that another process reads: the copy of the manifest, the files, and until when at most.
+        self._lent: dict[str, tuple[frozenset[str], float]] = {}
         self._tell: Callable[[Event], None] = lambda event: None
         self._noted: set[str] = set()
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
         self.on_cancel: Callable[[], None] = lambda: None
+        self.on_rescale: Callable[[int, str | None, str], CompletableFuture[Any]] | None = None
+        self.handed_over = False
+        """True once the job has stopped so that another program can go on."""
 
     def ask(
         self,
@@ -89,15 +117,32 @@ class SavepointRequests:
         stop: bool = False,
         drain: bool = False,
         ticket: str | None = None,
+        hand_over: bool = False,
     ) -> CompletableFuture[str]:
-        """Ask for a savepoint; the future gives its path."""
+        """Ask for a savepoint; the future gives its path. With `hand_over` the job stops and keeps its checkpoints."""
         default = self._folder.default_savepoints
+        if hand_over and default is None:
+            default = self._folder.beside("savepoints")
         if path is None and default is None:
             msg = "there is no folder for the savepoint"
             raise InvalidArgument(
                 msg, hint="give one, or set execution.checkpointing.savepoint-dir"
             )
-        request = _SavepointRequest(path or default, stop=stop, drain=drain, ticket=ticket)
+        request = _SavepointRequest(
+            path or default,
+            stop=stop or hand_over,
+            drain=drain,
+            ticket=ticket,
+            hand_over=hand_over,
+        )
+        return self._add(request)
+
+    def lend(self, seconds: float, ticket: str | None = None) -> CompletableFuture[str]:
+        """Ask for the latest checkpoint to stay as it is until somebody is done with reading it, for so many seconds at
+        most. The future gives the name of a copy of its manifest in the job's folder; who removes that is done."""
+        return self._add(_SavepointRequest(None, ticket=ticket, pin=seconds))
+
+    def _add(self, request: _SavepointRequest) -> CompletableFuture[str]:
         with self._lock:
             if self._closed.is_set():
                 raise _too_late()
@@ -148,6 +193,9 @@ class SavepointRequests:
                 continue
             files = frozenset(manifest.files())
             self._pin(files)
+            if request.pin is not None:
+                self._lend(request, manifest, files, request.pin)
+                continue
             thread = threading.Thread(
                 target=self._write,
                 args=(request, manifest, files),
@@ -159,8 +207,33 @@ class SavepointRequests:
             if request.stop:
                 thread.join()
                 # A job whose savepoint failed goes on.
-                stop = stop or request.future.exception() is None
+                saved = request.future.exception() is None
+                self.handed_over = self.handed_over or (saved and request.hand_over)
+                stop = stop or saved
         return stop
+
+    def _lend(
+        self, request: _SavepointRequest, manifest: Manifest, files: frozenset[str], seconds: float
+    ) -> None:
+        name = f"{CONTROL}/{uuid.uuid4().hex}{LENT}"
+        storage = self._folder.storage
+        try:
+            storage.write(name, encode_manifest(manifest, storage.seal))
+        except Exception as error:  # of any class a remote file system's driver has
+            self._unpin(files)
+            request.future.set_exception(JobError(f"the checkpoint cannot be lent: {error}"))
+            return
+        self._lent[name] = files, time.monotonic() + seconds
+        request.future.set_result(name)
+
+    def _take_back_lent(self) -> None:
+        """Let go of checkpoints that nobody reads any more."""
+        for name, (files, until) in list(self._lent.items()):
+            over = self._closed.is_set() or time.monotonic() > until
+            if over or not self._folder.storage.exists(name):
+                del self._lent[name]
+                self._folder.storage.delete(name)
+                self._unpin(files)
 
     def _due(self, drained: bool) -> list[_SavepointRequest]:
         """Take out what can be served now. Who asks to stop waits for those who asked before to stop with drain."""
@@ -208,6 +281,9 @@ class SavepointRequests:
             pending, self._pending = self._pending, []
         if self._watcher is not None:
             self._watcher.join()
+        with contextlib.suppress(Exception):
+            # Who reads one goes on with the files, which nobody removes now.
+            self._take_back_lent()
         for request in pending:
             if request.begin(self._folder.storage):
                 request.future.set_exception(_too_late())
@@ -231,6 +307,7 @@ class SavepointRequests:
                     self._sweep()
                     swept = True
                 self._look()
+                self._take_back_lent()
                 trouble = False
             except Exception as error:  # of any class a remote file system's driver has
                 if not trouble:
@@ -255,6 +332,8 @@ class SavepointRequests:
             if asked.age(now) > asked.valid_for + _LITTER:
                 storage.delete(ticket)
         for name in storage.list(CONTROL):
+            if name.endswith(LENT) and f"{CONTROL}/{name}" not in self._lent:
+                storage.delete(f"{CONTROL}/{name}")
             if name.endswith(ANSWERED):
                 with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
                     path = f"{CONTROL}/{name}"
@@ -285,22 +364,38 @@ class SavepointRequests:
                 self.on_cancel()
             return
         try:
-            future = self.ask(
-                asked.path, stop=asked.action == "stop", drain=asked.drain, ticket=ticket
-            )
+            future = self._begin(ticket, asked)
         except MillstreamError as error:
             if storage.take(ticket):
                 reply(error=str(error))
             return
 
-        def answered(done: CompletableFuture[str]) -> None:
+        def answered(done: CompletableFuture[Any]) -> None:
             failure = done.exception()
-            if failure is None:
-                reply(path=done.result())
-            else:
+            if failure is not None:
                 reply(error=str(failure))
+            elif isinstance(result := done.result(), RescaleResult):
+                reply(rescaled=result)
+            else:
+                reply(path=result)
 
         future.add_done_callback(answered)
+
+    def _begin(self, ticket: str, asked: ControlRequest) -> CompletableFuture[Any]:
+        match asked.action:
+            case "savepoint" | "stop" | "hand-over":
+                return self.ask(
+                    asked.path,
+                    stop=asked.action == "stop",
+                    drain=asked.drain,
+                    ticket=ticket,
+                    hand_over=asked.action == "hand-over",
+                )
+            case "lend":
+                return self.lend(asked.valid_for, ticket)
+            case "rescale" if self.on_rescale is not None:
+                return self.on_rescale(asked.parallelism or 0, asked.path, ticket)
+        raise UnsupportedOperation(f"the job does not know what {asked.action!r} is")
 
 
 def _too_late() -> JobError:

@@ -78,6 +78,10 @@ class SourceCoordinator:
             self._enumerators[uid] = enumerator
         return self._enumerators[uid]
 
+    def rescale(self, specs: Sequence[SourceSpec]) -> None:
+        """The same sources with another parallelism. Enumerators, and what they hold, stay: to them it is a hint."""
+        self._specs.update({spec.uid: spec for spec in specs})
+
     def initial(self) -> Offset:
         """Where a new job begins: no split is known yet."""
         return {uid: {} for uid in self._specs}

@@ -244,7 +244,7 @@ FOREIGN = [
 
 
 def test_what_changes_something_is_known():
-    assert {method for method, _ in CHANGES} == {"PATCH", "POST"}
+    assert {method for method, _ in CHANGES} == {"PATCH", "POST", "PUT"}
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=str)

@@ -1,0 +1,46 @@
+"""`millstream rescale`: another parallelism for a running job, from its own checkpoint."""
+
+from __future__ import annotations
+
+import click
+
+from millstream.cli.jobs import checkpoint_dir_option, driver_of, find_job, timeout_option
+from millstream.cli.program import guarded
+from millstream.cli.terminal import echo
+
+__all__ = ["rescale"]
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "-p",
+    "--parallelism",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="N",
+    help="The new parallelism of operators that set none.",
+)
+@checkpoint_dir_option
+@click.option(
+    "--savepointPath",
+    "path",
+    metavar="FOLDER",
+    help="Take a savepoint there first, for the way back.",
+)
+@timeout_option
+def rescale(job: str, parallelism: int, directory: str, path: str | None, timeout: float) -> None:
+    """Rescale a running job: it finishes its epoch and goes on from that checkpoint at another parallelism.
+
+    \b
+    millstream rescale orders -p 4 --dir /data/checkpoints
+    """
+    with guarded(traceback_wanted=False):
+        found = find_job(directory, job)
+        answer = driver_of(found, "rescale", path=path, parallelism=parallelism, timeout=timeout)
+    result = answer.rescaled
+    if result is None:
+        return
+    if result.savepoint is not None:
+        echo(f"Savepoint completed. Path: {result.savepoint}")
+    echo(f"Rescaled job {job}: {result}.")
