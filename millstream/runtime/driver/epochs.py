@@ -21,7 +21,7 @@ from millstream.checkpoint.manifest import Feedback, Manifest, manifest_name, wr
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.rescale_result import RescaleResult
-from millstream.errors import CheckpointFailed, StateError
+from millstream.errors import CheckpointFailed, JobLocked, StateError
 from millstream.redaction import get_logger
 from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
