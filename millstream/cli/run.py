@@ -1,4 +1,4 @@
-"""`millstream run`: run a program in this process and wait for it.
+"""`millstream run`: run a program in this process and wait for it, or in a session and do not.
 
 Answers to `flink run` with Flink's flags. The program's `env.execute()` does the work; this command
 only hands over what was set on the command line and turns failures into readable ones.
@@ -15,17 +15,23 @@ from millstream.cli.program import (
     ProgramCommand,
     execute,
     guarded,
-    not_yet_option,
     parse_program,
     program_options,
 )
+from millstream.cli.session_option import session_option, submit
 
 __all__ = ["run"]
 
 
 @click.command(cls=ProgramCommand)
 @program_options
-@not_yet_option("-d", "--detached", "detached", is_flag=True)
+@click.option(
+    "-d",
+    "--detached",
+    is_flag=True,
+    help="Run it in a session (millstream session start), and return once its job runs.",
+)
+@session_option
 @click.option(
     "-s",
     "--fromSavepoint",
@@ -59,6 +65,8 @@ __all__ = ["run"]
 def run(
     *,
     traceback_wanted: bool,
+    detached: bool,
+    session: str,
     from_savepoint: str | None,
     allow_non_restored: bool,
     claim_mode: str | None,
@@ -74,6 +82,7 @@ def run(
     millstream run -s /savepoints/savepoint-4f2a91-77e0 job.py
     millstream run --pyflink flink_job.py
     millstream run -pym jobs.orders -pyfs lib/,helpers.zip
+    millstream run -d job.py
     """
     if sum(map(bool, (from_savepoint, resume, fresh))) > 1:
         raise click.UsageError("-s, --resume and --fresh exclude each other")
@@ -86,4 +95,8 @@ def run(
     with guarded(traceback_wanted=traceback_wanted):
         program = parse_program(**options)
         given = {key: value for key, value in asked.items() if value is not None}
-        execute(replace(program, overrides={**program.overrides, **given}))
+        program = replace(program, overrides={**program.overrides, **given})
+        if detached:
+            submit(program, session, traceback_wanted=traceback_wanted)
+        else:
+            execute(program)

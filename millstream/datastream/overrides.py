@@ -1,7 +1,7 @@
 """What the command line wants of the program it runs: configuration, only the plan, or only the job.
 
-Set by `millstream run`, `info` and `replay` before the user's script starts; empty when a script is run with plain
-`python`.
+Set before the user's script starts, by `millstream run`, `info` and `replay` and in the processes of a session; empty
+when a script is run with plain `python`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,37 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
+from millstream.common.configuration import Configuration
 from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.run import JobRun
 
 __all__ = [
     "PlanReady",
     "configuration",
+    "forced",
     "job_callback",
     "plan_callback",
     "program",
+    "run_callback",
+    "set_forced",
     "set_job_only",
     "set_overrides",
     "set_plan_only",
     "set_program",
+    "set_run_callback",
 ]
 
 PlanCallback = Callable[[dict[str, Any]], None]
 JobCallback = Callable[[Job], None]
+RunCallback = Callable[[JobRun], None]
 ProgramWords = tuple[tuple[str, ...], tuple[str, ...]]
 
 _configuration: dict[str, str] = {}
 _plan_callback: PlanCallback | None = None
 _job_callback: JobCallback | None = None
 _program: ProgramWords | None = None
+_run_callback: RunCallback | None = None
+_forced: dict[str, str] = {}
 
 
 class PlanReady(BaseException):
@@ -71,6 +80,32 @@ def set_job_only(callback: JobCallback | None) -> None:
 def job_callback() -> JobCallback | None:
     """What `set_job_only` was given."""
     return _job_callback
+
+
+def set_run_callback(callback: RunCallback | None) -> None:
+    """Hand every run to `callback` before it starts: a session watches the jobs of its programs."""
+    global _run_callback
+    _run_callback = callback
+
+
+def run_callback() -> RunCallback | None:
+    """What `set_run_callback` was given."""
+    return _run_callback
+
+
+def set_forced(configuration: dict[str, str]) -> None:
+    """Configuration of how jobs are watched that counts whatever a program says: the session's, which shows them."""
+    global _forced
+    _forced = dict(configuration)
+
+
+def forced(configuration: Configuration) -> Configuration:
+    """A configuration with what `set_forced` was given."""
+    return (
+        Configuration.from_dict({**configuration.to_dict(), **_forced})
+        if _forced
+        else configuration
+    )
 
 
 def set_program(words: ProgramWords | None) -> None:

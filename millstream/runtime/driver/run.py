@@ -59,6 +59,8 @@ class JobRun(ABC):
         self.restart_at = 0.0
         # Where the job can be looked at with a browser, if a REST server of this process shows it.
         self.web_address: str | None = None
+        # True once an attempt has found everything that it goes on from.
+        self.begun = False
         self._cancelled = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -173,6 +175,7 @@ class JobRun(ABC):
         while True:
             try:
                 spec = driver.begin()
+                self.begun = True
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)
