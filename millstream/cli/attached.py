@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import msgspec
 
 from millstream.cli.program import Program, execute, failure_text
-from millstream.errors import JobCancelled
+from millstream.errors import EmptyProgramError, JobCancelled
 from millstream.session.link import SessionLink
 from millstream.session.process import LINK
 from millstream.session.programs import SubmittedProgram
@@ -31,6 +30,7 @@ def main() -> int:
     link = SessionLink(socket.socket(fileno=int(os.environ.pop(LINK))))
     first = link.first()
     submitted = msgspec.convert(first["program"], SubmittedProgram)
+    link.names(first["home"], _callers_folder(submitted))
     link.begin()
     error: str | None = None
     code = 0
@@ -70,10 +70,22 @@ def _run(submitted: SubmittedProgram, first: dict[str, Any], link: SessionLink) 
         named=submitted.words or None,
     )
     try:
-        execute(replace(program))
+        execute(program)
     finally:
         # Also of a program that fails after execute_async: what runs, runs.
         link.wait_for_jobs()
+    if not link.had_jobs:
+        raise EmptyProgramError(
+            "the program ended and never called execute()",
+            program=submitted.name,
+            hint="call env.execute() at its end; with `if __name__ == '__main__'` that works too",
+        )
+
+
+def _callers_folder(submitted: SubmittedProgram) -> str:
+    """Where the program's files are for whoever has submitted it."""
+    folder = os.path.dirname(submitted.name) if submitted.script else ""
+    return os.path.normpath(os.path.join(submitted.folder, folder))
 
 
 def _of_exit(exit_: SystemExit) -> tuple[int, str | None]:

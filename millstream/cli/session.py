@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -99,7 +100,9 @@ def _say_ready(facts: SessionFacts) -> None:
     sys.stdout.flush()
     pipe = os.environ.pop(_READY, None)
     if pipe is not None:
-        os.write(int(pipe), b"ready")
+        with contextlib.suppress(BrokenPipeError):
+            # Whoever has started it may be gone; it is a session all the same.
+            os.write(int(pipe), b"ready")
         os.close(int(pipe))
 
 

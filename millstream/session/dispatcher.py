@@ -124,19 +124,13 @@ class Dispatcher:
                 return None
         if process.begun is not None:
             return Submitted(process.id, process.begun, None)
-        if process.jobs:
+        if any(id_ != process.id for id_ in process.jobs):
             # All of a short job: it ran before anybody has looked.
             job = next(iter(process.jobs.values()))
             if job.status == "FINISHED":
                 return Submitted(process.id, job.id, None)
             return Submitted(process.id, None, process.error or job.error or f"it is {job.status}")
-        error = process.error or str(
-            SessionError(
-                "the program has ended and never called execute()",
-                program=process.name,
-                hint=f"call env.execute(); what it printed: millstream logs {process.id}",
-            )
-        )
+        error = process.error or "the program has ended without a job"
         return Submitted(process.id, None, error)
 
     def recover(self) -> list[JobProcess]:

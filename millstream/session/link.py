@@ -59,6 +59,19 @@ class SessionLink:
         self._said: dict[str, tuple[Any, ...]] = {}
         self._at: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._there = self._named = ""
+
+    @property
+    def had_jobs(self) -> bool:
+        """True once the program has come to a job."""
+        return bool(self._runs)
+
+    def names(self, folder: str, named: str) -> None:
+        """What is told of files in a folder is told of another: that of which they are copies."""
+        self._there, self._named = os.path.join(folder, ""), os.path.join(named, "")
+
+    def _readable(self, text: str) -> str:
+        return shown(text.replace(self._there, self._named) if self._there else text)
 
     def first(self) -> dict[str, Any]:
         """What to run."""
@@ -91,7 +104,9 @@ class SessionLink:
         for run in list(self._runs.values()):
             if run.done:
                 self._say(run)
-        self._channel.send({"event": "ended", "error": None if error is None else shown(error)})
+        self._channel.send(
+            {"event": "ended", "error": None if error is None else self._readable(error)}
+        )
 
     # -- hearing -----------------------------------------------------------------------------------------
 
@@ -116,7 +131,7 @@ class SessionLink:
             if failure is None:
                 answer(path=done.result())
             else:
-                answer(error=_text(failure))
+                answer(error=self._text(failure))
 
         try:
             run = self._runs.get(asked.get("job", ""))
@@ -129,7 +144,7 @@ class SessionLink:
             else:
                 future.add_done_callback(answered)
         except BaseException as error:
-            answer(error=_text(error))
+            answer(error=self._text(error))
 
     # -- telling -----------------------------------------------------------------------------------------
 
@@ -157,41 +172,39 @@ class SessionLink:
             self._channel.send(
                 {
                     "event": "job",
-                    "job": _described(run),
+                    "job": self._described(run),
                     "web": run.web_address,
                     "begun": run.begun or run.status is JobStatus.FINISHED,
                     "archive": _archive(id_) if ended and run.web_address else None,
                 }
             )
 
-
-def _described(run: JobRun) -> dict[str, Any]:
-    metrics = run.metrics
-    ended = run.status.is_terminal_state()
-    described: dict[str, Any] = {
-        "id": run.job.id,
-        "name": shown(run.job.settings.name),
-        "status": run.status.name,
-        "started_at": run.since.get(JobStatus.CREATED, 0.0),
-        "ended_at": run.since[run.status] if ended else None,
-        "error": None if run.error is None else _text(run.error),
-    }
-    if run.error is None and run.status is JobStatus.RESTARTING and run.failure is not None:
-        described["error"] = _text(run.failure)
-    if metrics is not None:
-        described |= {
-            "epoch": metrics.epoch,
-            "records": metrics.records,
-            "records_per_second": 0.0 if ended else metrics.records_per_second,
-            "checkpoint": metrics.last_checkpoint_id,
-            "checkpoint_path": run.job.settings.checkpoint_dir,
-            "restarts": metrics.restarts,
+    def _described(self, run: JobRun) -> dict[str, Any]:
+        metrics = run.metrics
+        ended = run.status.is_terminal_state()
+        described: dict[str, Any] = {
+            "id": run.job.id,
+            "name": shown(run.job.settings.name),
+            "status": run.status.name,
+            "started_at": run.since.get(JobStatus.CREATED, 0.0),
+            "ended_at": run.since[run.status] if ended else None,
+            "error": None if run.error is None else self._text(run.error),
         }
-    return described
+        if run.error is None and run.status is JobStatus.RESTARTING and run.failure is not None:
+            described["error"] = self._text(run.failure)
+        if metrics is not None:
+            described |= {
+                "epoch": metrics.epoch,
+                "records": metrics.records,
+                "records_per_second": 0.0 if ended else metrics.records_per_second,
+                "checkpoint": metrics.last_checkpoint_id,
+                "checkpoint_path": run.job.settings.checkpoint_dir,
+                "restarts": metrics.restarts,
+            }
+        return described
 
-
-def _text(error: BaseException) -> str:
-    return shown(str(error) if isinstance(error, MillstreamError) else told(error))
+    def _text(self, error: BaseException) -> str:
+        return self._readable(str(error) if isinstance(error, MillstreamError) else told(error))
 
 
 def _archive(id_: str) -> dict[str, Any] | None:

@@ -47,7 +47,7 @@ class LogPump:
                     if self._stopping is not None:
                         return
                     continue
-                part = os.read(self._source, _CHUNK)
+                part = os.read(self._source, min(_CHUNK, self._most))
                 if not part:
                     return
                 if file is not None and size + len(part) > self._most:
@@ -79,12 +79,11 @@ def _create(path: Path) -> BinaryIO:
 
 def last_lines(path: Path, count: int) -> list[str]:
     """The last lines of a log."""
-    lines: list[str] = []
-    for part in (path, older(path)):
-        if len(lines) < count and part.exists():
-            text = part.read_text(errors="replace")
-            lines = [*text.splitlines()[-(count - len(lines)) :], *lines]
-    return lines
+    text = path.read_bytes() if path.exists() else b""
+    if text.count(b"\n") <= count and older(path).exists():
+        # A line may have begun in the one and ended in the other.
+        text = older(path).read_bytes() + text
+    return text.decode(errors="replace").splitlines()[-count:]
 
 
 def follow(
