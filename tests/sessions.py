@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli import main
 from millstream.common.configuration import Configuration
-from millstream.session.engine import Engine, NoEngine
+from millstream.session.engine import NoEngine, SessionEngine
 from millstream.session.folder import SessionFacts, SessionFolder
 from millstream.session.serve import Session
 from tests.waiting import until
@@ -58,7 +58,7 @@ class InThread:
     def __init__(
         self,
         name: str = "default",
-        engine: Engine | None = None,
+        engine: SessionEngine | None = None,
         *,
         recover: bool = False,
         **settings: str,

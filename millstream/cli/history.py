@@ -16,7 +16,7 @@ from millstream.errors import SessionError
 from millstream.session.client import SessionClient
 from millstream.session.dispatcher import find
 from millstream.session.folder import SessionFolder
-from millstream.session.history import History, JobRecord
+from millstream.session.history import JobHistory, JobRecord
 from millstream.session.logs import follow, last_lines
 from millstream.session.process import ENDED
 from millstream.storage.open import open_storage
@@ -25,7 +25,7 @@ __all__ = ["described", "history", "logs"]
 
 
 def _ended(folder: SessionFolder) -> list[JobRecord]:
-    return History(open_storage(str(folder.path))).all()
+    return JobHistory(open_storage(str(folder.path))).all()
 
 
 def described(job: JobRecord) -> str:

@@ -20,7 +20,7 @@ from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.errors import SessionError
 from millstream.session.client import SessionClient
-from millstream.session.engine import Engine, NoEngine
+from millstream.session.engine import NoEngine, SessionEngine
 from millstream.session.folder import DEFAULT, SessionFacts, SessionFolder, sessions
 from millstream.session.logs import last_lines
 
@@ -76,12 +76,12 @@ def _serve(folder: SessionFolder, given: dict[str, str], recover: bool) -> None:
     options.check_values(configuration)
     in_process = options.get(configuration, options.TARGET) == "in-process"
 
-    def start_engine() -> Engine:
+    def start_engine() -> SessionEngine:
         if in_process:
             return NoEngine()
         echo("Starting Spark ...", err=True)
         spark = {key: value for key, value in given.items() if key.startswith("spark.")}
-        engine: Engine = import_module("millstream.spark.host").SparkHost(spark)
+        engine: SessionEngine = import_module("millstream.spark.host").SparkHost(spark)
         return engine
 
     command = (sys.executable, "-m", "millstream.cli.attached")

@@ -20,8 +20,8 @@ import msgspec
 
 from millstream.errors import MillstreamError, SessionError
 from millstream.redaction import get_logger
-from millstream.session.engine import Engine, JobEngine
-from millstream.session.history import History, JobRecord
+from millstream.session.engine import JobEngine, SessionEngine
+from millstream.session.history import JobHistory, JobRecord
 from millstream.session.process import ENDED, JobProcess
 from millstream.session.programs import SubmittedProgram, home_of, unpack
 from millstream.session.registry import Registry, Submission
@@ -67,9 +67,9 @@ class Dispatcher:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SessionEngine,
         registry: Registry,
-        history: History,
+        history: JobHistory,
         places: Places,
         command: Sequence[str],
         settings: Mapping[str, str] | None = None,
@@ -238,7 +238,7 @@ class Dispatcher:
         engine = self._engines.pop(process.id, None)
         if engine is not None:
             try:
-                self._engine.close(engine, [*process.jobs, process.id], process.files)
+                self._engine.close(engine, [*process.jobs, process.id], process.held)
             except Exception as error:  # of any class a gateway has
                 _log.warning("the engine has not let go of '%s': %s", process.name, error)
         shutil.rmtree(self._places.temporary / process.id, ignore_errors=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-__all__ = ["Engine", "JobEngine", "NoEngine"]
+__all__ = ["JobEngine", "NoEngine", "SessionEngine"]
 
 
 class JobEngine(Protocol):
@@ -18,7 +18,7 @@ class JobEngine(Protocol):
         """Variables that lead the process there."""
 
 
-class Engine(Protocol):
+class SessionEngine(Protocol):
     """The engine of a session; its methods may be called from any thread."""
 
     def facts(self) -> dict[str, str]:
@@ -27,14 +27,14 @@ class Engine(Protocol):
     def open(self, number: int) -> JobEngine:
         """A way in for one more job, which is the only one of this number while it runs."""
 
-    def close(self, job: Any, ids: Collection[str], files: Collection[str]) -> None:
-        """A process has ended, in whatever way: end what still runs of its jobs, and forget it and its files."""
+    def close(self, job: Any, ids: Collection[str], held: Mapping[str, Any]) -> None:
+        """A process has ended, in whatever way: end what still runs of its jobs, and let go of what it held."""
 
     def alive(self) -> bool:
         """False once the engine itself is gone."""
 
     def stop(self) -> None:
-        """End it."""
+        """End the engine, with the session."""
 
 
 class NoEngine:
@@ -48,11 +48,11 @@ class NoEngine:
         """Nothing to lead to."""
         return SimpleNamespace(environment={})
 
-    def close(self, job: Any, ids: Collection[str], files: Collection[str]) -> None:
+    def close(self, job: Any, ids: Collection[str], held: Mapping[str, Any]) -> None:
         """Nothing was kept."""
 
     def alive(self) -> bool:
-        """Always."""
+        """True, for there is nothing that could die."""
         return True
 
     def stop(self) -> None:

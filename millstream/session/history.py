@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.storage.storage import Storage
 
-__all__ = ["History", "JobRecord"]
+__all__ = ["JobHistory", "JobRecord"]
 
 _HISTORY = "history"
 _ARCHIVE = "archive"
@@ -35,7 +35,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-class History:
+class JobHistory:
     """Writes a record for each job, and forgets the oldest of more than `kept`."""
 
     def __init__(self, storage: Storage, kept: int = 200) -> None:

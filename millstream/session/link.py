@@ -90,9 +90,9 @@ class SessionLink:
         with self._lock:
             self._runs[run.job.id] = run
 
-    def holds(self, files: list[str]) -> None:
-        """Files that this process cannot remove if it is killed."""
-        self._channel.send({"event": "holds", "files": files})
+    def holds(self, held: dict[str, Any]) -> None:
+        """Tell what this process has of the engine, and cannot let go of if it is killed."""
+        self._channel.send({"event": "holds", "held": held})
 
     def wait_for_jobs(self) -> None:
         """Jobs that the program has started and does not wait for go on."""

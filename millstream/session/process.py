@@ -59,7 +59,8 @@ class JobProcess:
         self.web: dict[str, str] = {}
         # By job: what REST answered for it at its end.
         self.archives: dict[str, dict[str, Any]] = {}
-        self.files: list[str] = []
+        # What it has of the engine, by the engine's own names.
+        self.held: dict[str, Any] = {}
         self.error: str | None = None
         self.cancelled = False
         # Set when a job runs, or when it is known that none will.
@@ -169,7 +170,7 @@ class JobProcess:
                     self.begun = record.id
                     self.known.set()
             case "holds":
-                self.files.extend(message["files"])
+                self.held.update(message["held"])
             case "answer":
                 with self._lock:
                     asked = self._asked.pop(message["id"], None)

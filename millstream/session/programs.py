@@ -201,7 +201,7 @@ class _Package:
         return f"{name}/{path.absolute().name}"
 
     def close(self) -> bytes:
-        """The package."""
+        """Complete the package, and give its bytes."""
         self._zip.close()
         return self._bytes.getvalue()
 

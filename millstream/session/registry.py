@@ -32,7 +32,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry:
-    """The files."""
+    """The files of programs that have not ended."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -180,14 +180,14 @@ class SessionApp(RestApp):
             for address in list(process.web.values())
         )
 
-        async def one(address: str) -> Any:
+        async def answer_of(address: str) -> Any:
             try:
                 status, _, content = await _ask(address, "GET", target, b"", self._token, 5.0)
             except (OSError, TimeoutError, h11.ProtocolError):
                 return None
             return msgspec.json.decode(content) if status == 200 else None
 
-        answers = await asyncio.gather(*(one(address) for address in addresses))
+        answers = await asyncio.gather(*(answer_of(address) for address in addresses))
         return [answer for answer in answers if answer is not None]
 
     async def _list(self, path: str) -> Any:

@@ -22,9 +22,9 @@ from millstream.redaction import get_logger
 from millstream.rest.settings import rest_settings
 from millstream.rest.start import RestServer
 from millstream.session.dispatcher import Dispatcher, Places
-from millstream.session.engine import Engine
+from millstream.session.engine import SessionEngine
 from millstream.session.folder import SessionFacts, SessionFolder
-from millstream.session.history import History
+from millstream.session.history import JobHistory
 from millstream.session.registry import Registry
 from millstream.session.server import SessionServer
 from millstream.storage.open import open_storage
@@ -42,7 +42,7 @@ class Session:
         self,
         folder: SessionFolder,
         configuration: Configuration,
-        start_engine: Callable[[], Engine],
+        start_engine: Callable[[], SessionEngine],
         command: Sequence[str],
         *,
         say: Callable[[str], None] = lambda text: None,
@@ -98,7 +98,7 @@ class Session:
             dispatcher = Dispatcher(
                 engine,
                 Registry(storage),
-                History(storage, get(options.SESSION_HISTORY)),
+                JobHistory(storage, get(options.SESSION_HISTORY)),
                 Places(
                     self._folder.programs,
                     self._folder.logs,
@@ -148,7 +148,7 @@ class Session:
                 self._rest.stop()
             engine.stop()
 
-    def _wait(self, engine: Engine) -> None:
+    def _wait(self, engine: SessionEngine) -> None:
         while not self._ending.wait(1.0):
             if not engine.alive():
                 self._at_once = True
@@ -199,7 +199,7 @@ class Session:
         return named
 
     def _start_rest(
-        self, dispatcher: Dispatcher, engine: Engine, programs: dict[str, str]
+        self, dispatcher: Dispatcher, engine: SessionEngine, programs: dict[str, str]
     ) -> str | None:
         if options.get(self._configuration, options.REST_ENABLED) == "false":
             return None

@@ -36,8 +36,8 @@ def attached() -> bool:
     return _pool is not None
 
 
-def attach() -> list[str]:
-    """Use the session's Spark in this process; the files that have to be removed if the process is killed."""
+def attach() -> dict[str, Any]:
+    """Use the session's Spark in this process; what there and on disk has to be let go of when the process is gone."""
     global _pool
     try:
         session = beside(_attach)
@@ -52,7 +52,10 @@ def attach() -> list[str]:
         os.environ.pop(name, None)
     context: Any = session.sparkContext
     address = context._accumulatorServer.server_address
-    return [context._temp_dir, *([address] if isinstance(address, str) else [])]
+    return {
+        "files": [context._temp_dir, *([address] if isinstance(address, str) else [])],
+        "accumulator": int(context._javaAccumulator.id()),
+    }
 
 
 def _attach() -> SparkSession:
@@ -81,6 +84,15 @@ def _not_ours(self: Any) -> None:
     )
 
 
+def _without_listeners(session: SparkSession) -> None:
+    """Take a session of a job's own out of what Spark tells of its queries. Nobody listens to these, and Spark would
+    keep the session's listeners for as long as the JVM lives."""
+    manager: Any = session._jsparkSession.streams()
+    field = manager.getClass().getDeclaredField("listenerBus")
+    field.setAccessible(True)
+    session.sparkContext._jsc.sc().listenerBus().removeListener(field.get(manager))
+
+
 def join_pool(session: SparkSession) -> None:
     """Have what this thread starts be part of this process's share of the executors."""
     if _pool is not None:
@@ -91,6 +103,7 @@ def apply_to_job(session: SparkSession, options: Mapping[str, str]) -> None:
     """What of a job's settings for Spark still counts in a session, whose Spark was started without them."""
     if _pool is None:
         return
+    _without_listeners(session)
     context: Any = session.sparkContext
     started_with = context.getConf()
     for key, value in options.items():

@@ -27,6 +27,12 @@ _SETTINGS = {
     # Each job has a pool, and pools take turns.
     "spark.scheduler.mode": "FAIR",
     "spark.app.name": "millstream session",
+    # What Spark remembers of queries that are over, for a page that nobody looks at unless it is turned on.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.streaming.ui.retainedQueries": "10",
 }
 _STOP_SECONDS = 30.0
 
@@ -92,7 +98,7 @@ class SparkHost:
             pass
 
     def facts(self) -> dict[str, str]:
-        """Its version, its master, its application."""
+        """Spark's version, its master and its application."""
         return dict(self._facts)
 
     def open(self, number: int) -> JobGateway:
@@ -112,13 +118,15 @@ class SparkHost:
 
         return self._call(make)
 
-    def close(self, job: JobGateway, ids: Collection[str], files: Collection[str]) -> None:
+    def close(self, job: JobGateway, ids: Collection[str], held: Mapping[str, Any]) -> None:
         """End what Spark still runs of the jobs of a process that is gone, and its gateway."""
 
         def end() -> None:
             hooks = self._context._jvm.org.apache.spark.util.ShutdownHookManager
             for id_ in ids:
                 self._context.cancelJobsWithTag(f"millstream-{id_}")
+            if "accumulator" in held:
+                self._close_accumulator(held["accumulator"])
             # A streaming query that still wants to call its process finds nobody, and ends.
             job.handle.shutdown()
             for id_ in ids:
@@ -126,6 +134,7 @@ class SparkHost:
             for file in files:
                 hooks.removeShutdownDeleteDir(self._context._jvm.java.io.File(file))
 
+        files = held.get("files", ())
         for file in files:
             if os.path.isdir(file):
                 shutil.rmtree(file, ignore_errors=True)
@@ -135,12 +144,28 @@ class SparkHost:
         if self.alive():
             self._call(end)
 
+    def _close_accumulator(self, number: int) -> None:
+        """Close the connection over which accumulators reach a process: nobody else does, and Java forgets it open."""
+        accumulators = self._context._jvm.org.apache.spark.util.AccumulatorContext
+        try:
+            found = accumulators.get(number)
+            if found.isDefined():
+                accumulator = found.get()
+                field = accumulator.getClass().getDeclaredField("socket")
+                field.setAccessible(True)
+                channel = field.get(accumulator)
+                if channel is not None:
+                    channel.close()
+            accumulators.remove(number)
+        except Exception as error:  # of any class a gateway has
+            _log.warning("a connection to a process that is gone was not closed: %s", error)
+
     def alive(self) -> bool:
         """False once the JVM is gone."""
         return self._process is None or self._process.poll() is None
 
     def stop(self) -> None:
-        """Stop Spark."""
+        """Stop Spark, with the session."""
         try:
             if self.alive():
                 self._call(self._session.stop, _STOP_SECONDS)

@@ -426,7 +426,7 @@ class Dying:
         self.number = number
         return type("Job", (), {"environment": {"OF_THE_ENGINE": str(number)}})()
 
-    def close(self, job, ids, files):
+    def close(self, job, ids, held):
         self.closed.append(list(ids))
 
     def alive(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from millstream.session.history import History, JobRecord
+from millstream.session.history import JobHistory, JobRecord
 from millstream.session.logs import LogPump, follow, last_lines, older
 from millstream.session.programs import SubmittedProgram
 from millstream.session.registry import Registry, Submission
@@ -27,7 +27,7 @@ def record(number, **more):
 
 
 def test_the_oldest_are_forgotten(tmp_path):
-    history = History(open_storage(str(tmp_path)), kept=3)
+    history = JobHistory(open_storage(str(tmp_path)), kept=3)
     history.archive(record(0).id, {"/jobs/0": {"a": 1}})
     forgotten = [old for number in range(5) for old in history.add(record(number))]
     assert [old.name for old in forgotten] == ["job 0", "job 1"]
@@ -37,7 +37,7 @@ def test_the_oldest_are_forgotten(tmp_path):
 
 
 def test_what_rest_answered_is_kept_by_path(tmp_path):
-    history = History(open_storage(str(tmp_path)))
+    history = JobHistory(open_storage(str(tmp_path)))
     history.archive("a", {"/jobs/a": {"name": "é"}, "/jobs/a/plan": []})
     assert bytes(history.document("a", "/jobs/a/plan")) == b"[]"
     assert history.document("a", "/jobs/a/other") is None
@@ -45,7 +45,7 @@ def test_what_rest_answered_is_kept_by_path(tmp_path):
 
 
 def test_damaged_records_do_not_hide_the_others(tmp_path):
-    history = History(open_storage(str(tmp_path)))
+    history = JobHistory(open_storage(str(tmp_path)))
     history.add(record(1))
     (tmp_path / "history" / "x.json").write_text("{")
     assert [kept.name for kept in history.all()] == ["job 1"]
