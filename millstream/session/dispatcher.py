@@ -87,7 +87,6 @@ class Dispatcher:
         self._numbers: dict[str, int] = {}
         self._lock = threading.Lock()
         self._closing = False
-        self.on_change: Callable[[], None] = lambda: None
 
     # -- taking programs ------------------------------------------------------------------------------------
 
@@ -196,14 +195,18 @@ class Dispatcher:
             "settings": self._settings,
         }
         own = {**_environment(environment), **engine.environment}
-        process.start(
-            self._command,
-            {**own, "TMPDIR": str(temporary), FOLDER: str(temporary)},
-            folder,
-            self._places.logs / f"{submission.id}.log",
-            self._places.log_size,
-            message,
-        )
+        try:
+            process.start(
+                self._command,
+                {**own, "TMPDIR": str(temporary), FOLDER: str(temporary)},
+                folder,
+                self._places.logs / f"{submission.id}.log",
+                self._places.log_size,
+                message,
+            )
+        except BaseException:
+            self._release(process)
+            raise
         return process
 
     # -- what processes say ------------------------------------------------------------------------------
@@ -220,7 +223,6 @@ class Dispatcher:
             if archive:
                 self.history.archive(record.id, archive)
             self._prune(self.history.add(record))
-        self.on_change()
 
     def _prune(self, forgotten: Sequence[JobRecord]) -> None:
         """Logs of jobs that are forgotten go too."""
@@ -234,7 +236,13 @@ class Dispatcher:
                 path.unlink(missing_ok=True)
 
     def _ended(self, process: JobProcess) -> None:
-        """The process is gone: so is everything that it had, here and in the engine."""
+        """The process is gone: so is everything that it had."""
+        self._release(process)
+        # With the engine gone the program did not end of itself: a later session may start it again.
+        self._forget(process.id, keep=not self._engine.alive())
+
+    def _release(self, process: JobProcess) -> None:
+        """Let go of what a process had, here and in the engine."""
         engine = self._engines.pop(process.id, None)
         if engine is not None:
             try:
@@ -242,9 +250,6 @@ class Dispatcher:
             except Exception as error:  # of any class a gateway has
                 _log.warning("the engine has not let go of '%s': %s", process.name, error)
         shutil.rmtree(self._places.temporary / process.id, ignore_errors=True)
-        # With the engine gone the program did not end of itself: a later session may start it again.
-        self._forget(process.id, keep=not self._engine.alive())
-        self.on_change()
 
     def _forget(self, id_: str, *, keep: bool = False) -> None:
         with self._lock:

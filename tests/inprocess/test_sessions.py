@@ -446,6 +446,18 @@ def test_numbers_are_used_again_and_what_was_opened_is_closed(folder):
             assert engine.number == 0
 
 
+def test_a_process_that_cannot_be_started_holds_nothing(folder, monkeypatch):
+    engine = Dying()
+    monkeypatch.setattr("tests.sessions.COMMAND", ("/no/such/python",))
+    with InThread(engine=engine) as session:
+        done = millstream("run", "-d", IN_PROCESS, "short.py")
+        assert done.exit_code == 1
+        assert "/no/such/python" in done.stderr
+        assert len(engine.closed) == 1
+        assert session.jobs() == {}
+        assert not any((session.folder.path / "submitted").iterdir())
+
+
 def test_with_its_engine_a_session_dies_and_leaves_its_jobs_to_the_next(folder):
     engine = Dying()
     with InThread(engine=engine) as session:
