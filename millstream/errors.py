@@ -11,6 +11,7 @@ MillstreamError
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
 ├── ConfigurationError           CONFIGURATION_INVALID    a bad configuration value
 ├── RuntimeUnusable              ENVIRONMENT_UNUSABLE     Java, Python or Spark is missing or unfit
+├── SessionError                 SESSION_FAILED           a session cannot be started, reached or asked
 └── JobError                     JOB_FAILED               a running job failed
     ├── UserFunctionError        USER_FUNCTION_FAILED
     ├── KeySelectorError         KEY_SELECTOR_FAILED
@@ -74,6 +75,7 @@ __all__ = [
     "ProgramError",
     "RecordNotSerializable",
     "RuntimeUnusable",
+    "SessionError",
     "SinkError",
     "SourceError",
     "SourceNotFound",
@@ -205,6 +207,12 @@ class RuntimeUnusable(MillstreamError):
     """Java, Python or Spark on this machine is missing or does not fit."""
 
     code = "ENVIRONMENT_UNUSABLE"
+
+
+class SessionError(MillstreamError):
+    """A session cannot be started or reached, or does not do what it is asked for."""
+
+    code = "SESSION_FAILED"
 
 
 class JobError(MillstreamError):

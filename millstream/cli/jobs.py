@@ -1,6 +1,6 @@
-"""`millstream list`, `stop` and `cancel`: jobs found by their folders below the checkpoint directory.
+"""`millstream list`, `stop` and `cancel`: jobs of a session, or found by their folders below the checkpoint directory.
 
-A running job looks into its folder now and then, so that these need no server, only the storage.
+A running job looks into its folder now and then, so that with `--dir` these need no server, only the storage.
 """
 
 from __future__ import annotations
@@ -10,19 +10,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from millstream.checkpoint.lease import LeaseRecord, read_lease, standing
 from millstream.checkpoint.manifest import list_epochs, read_manifest
+from millstream.cli.history import described
 from millstream.cli.program import guarded
+from millstream.cli.session_option import session_option
 from millstream.cli.terminal import echo, on_one_line
 from millstream.errors import StateError, StateNotFound
 from millstream.redaction import shown
 from millstream.runtime.driver.requests import ControlAnswer, answer_of_driver, ask_driver
+from millstream.session.client import SessionClient
 from millstream.storage.open import open_storage
-from millstream.storage.storage import Storage
+from millstream.storage.storage import Storage, stable
 
 __all__ = [
     "ask",
+    "asked_of",
     "cancel",
     "checkpoint_dir_option",
     "driver_of",
@@ -44,10 +49,10 @@ timeout_option = click.option(
 checkpoint_dir_option = click.option(
     "--dir",
     "directory",
-    required=True,
     envvar="MILLSTREAM_CHECKPOINT_DIR",
     metavar="FOLDER",
-    help="The checkpoint directory (execution.checkpointing.dir), or MILLSTREAM_CHECKPOINT_DIR.",
+    help="The checkpoint directory (execution.checkpointing.dir), or MILLSTREAM_CHECKPOINT_DIR; without it the "
+    "session is asked.",
 )
 
 
@@ -153,11 +158,63 @@ def driver_of(job: FoundJob, action: str, **how: Any) -> ControlAnswer:
     )
 
 
+def asked_of(
+    wanted: str,
+    directory: str | None,
+    session: str,
+    action: str,
+    *,
+    path: str | None = None,
+    drain: bool = False,
+    timeout: float = 600.0,
+    **more: Any,
+) -> str | None:
+    """Ask a job for something, by its folder if there is a checkpoint directory, else through its session."""
+    if directory is not None:
+        job = find_job(directory, wanted)
+        return ask(job, action, path=path, drain=drain, timeout=timeout)
+    # Paths are the caller's, whatever folder the job runs in.
+    given = None if path is None else stable(path)
+    answer = _client(session).ask(
+        "ask", job=wanted, action=action, path=given, drain=drain, timeout=timeout, **more
+    )
+    found: str | None = answer.get("path")
+    return found
+
+
+def _client(session: str) -> SessionClient:
+    client = SessionClient(session)
+    if not client.folder.alive:
+        error = client.missing()
+        error.hint = f"give --dir with the job's checkpoint directory; or {error.hint}"
+        raise error
+    return client
+
+
+def _list_session(session: str, as_json: bool) -> None:
+    with guarded(traceback_wanted=False):
+        running, ended = _client(session).jobs()
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins([*ended, *running]), indent=2))
+        return
+    for title, jobs in (("Ended", ended), ("Running", running)):
+        if jobs:
+            echo(f"{title}:")
+        for job in jobs:
+            echo(f"  {described(job)}")
+    if not running and not ended:
+        echo("no jobs")
+
+
 @click.command("list")
 @checkpoint_dir_option
+@session_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(directory: str, as_json: bool) -> None:
-    """List the jobs that have checkpoints."""
+def list_(directory: str | None, session: str, as_json: bool) -> None:
+    """List the jobs of a session, or with --dir those that have checkpoints."""
+    if directory is None:
+        _list_session(session, as_json)
+        return
     with guarded(traceback_wanted=False):
         jobs = jobs_in(directory)
         rows: list[dict[str, Any]] = [
@@ -183,6 +240,7 @@ def list_(directory: str, as_json: bool) -> None:
 @click.command()
 @click.argument("job")
 @checkpoint_dir_option
+@session_option
 @click.option(
     "-p", "--savepointPath", "path", metavar="FOLDER", help="Where to write the savepoint."
 )
@@ -190,19 +248,22 @@ def list_(directory: str, as_json: bool) -> None:
     "-d", "--drain", is_flag=True, help="Tell all operators that their input has ended first."
 )
 @timeout_option
-def stop(job: str, directory: str, path: str | None, drain: bool, timeout: float) -> None:
+def stop(
+    job: str, directory: str | None, session: str, path: str | None, drain: bool, timeout: float
+) -> None:
     """Stop a running job with a savepoint."""
     with guarded(traceback_wanted=False):
-        where = ask(find_job(directory, job), "stop", path=path, drain=drain, timeout=timeout)
+        where = asked_of(job, directory, session, "stop", path=path, drain=drain, timeout=timeout)
     echo(f"Savepoint completed. Path: {where}")
 
 
 @click.command()
 @click.argument("job")
 @checkpoint_dir_option
+@session_option
 @timeout_option
-def cancel(job: str, directory: str, timeout: float) -> None:
+def cancel(job: str, directory: str | None, session: str, timeout: float) -> None:
     """Cancel a running job; its last checkpoint stays."""
     with guarded(traceback_wanted=False):
-        ask(find_job(directory, job), "cancel", timeout=timeout)
+        asked_of(job, directory, session, "cancel", timeout=timeout)
     echo(f"Cancelled job {job}.")

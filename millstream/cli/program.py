@@ -28,24 +28,22 @@ from millstream.errors import (
     EmptyProgramError,
     MillstreamError,
     ModuleNotAvailable,
-    NotSupportedYet,
 )
 
 __all__ = [
     "Program",
     "ProgramCommand",
     "execute",
+    "failure_text",
     "guarded",
     "handed_over",
-    "not_yet_option",
     "parse_program",
+    "parse_settings",
     "program_options",
 ]
 
 T = TypeVar("T")
 """What is made of what a program hands over."""
-
-_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 # The options that name the program; after one of them, options not ours are the program's.
 _NAMING = {"-py", "--python", "-pym", "--pyModule"}
@@ -66,6 +64,9 @@ class Program:
     paths: tuple[str, ...] = ()
     overrides: dict[str, str] = field(default_factory=dict)
     pyflink: bool = False
+    # Where a module is, if not in the working folder; how the program is named to people, if not by these paths.
+    home: str | None = None
+    named: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -79,6 +80,8 @@ class Program:
         >>> Program(script="job.py", overrides={"parallelism.default": "2"}).words
         ('-Dparallelism.default=2', 'job.py')
         """
+        if self.named is not None:
+            return self.named
         settings = [
             f"-D{key}={value}"
             for key, value in self.overrides.items()
@@ -132,18 +135,6 @@ class ProgramCommand(click.Command):
         return args[:at], args[at:]
 
 
-def _not_yet(ctx: click.Context, option: click.Parameter, value: Any) -> None:
-    """Flags that Flink's users type and that have no effect here yet are refused, not ignored."""
-    if not value or ctx.resilient_parsing:
-        return
-    advice = {
-        "detached": "leave it out: the command waits until the job ends",
-    }
-    flag = "/".join(option.opts)
-    problem = NotSupportedYet(f"{flag} is not supported yet", hint=advice[option.name or ""])
-    _fail(problem, traceback_wanted=False)
-
-
 def program_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags that name a program and configure it."""
     decorators = [
@@ -175,18 +166,10 @@ def program_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def not_yet_option(*names: str, is_flag: bool = False, metavar: str | None = None) -> _Decorator:
-    """An option of Flink's that is refused with an explanation until its feature lands."""
-    return click.option(
-        *names, is_flag=is_flag, metavar=metavar, callback=_not_yet, expose_value=False,
-        help="Not supported yet.",
-    )  # fmt: skip
-
-
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
+def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
     """`key=value` words as a dict; a later one wins.
 
-    >>> _settings(["pipeline.name=a=b"])
+    >>> parse_settings(["pipeline.name=a=b"])
     {'pipeline.name': 'a=b'}
     """
     settings = {}
@@ -219,7 +202,7 @@ def parse_program(
     ...     parallelism=2, settings=["a=b"], script=None, module="jobs.count", files=[], words=["x"]
     ... )
     Program(script=None, module='jobs.count', arguments=('x',), paths=(),
-        overrides={'a': 'b', 'parallelism.default': '2'}, pyflink=False)
+        overrides={'a': 'b', 'parallelism.default': '2'}, pyflink=False, home=None, named=None)
     """
     arguments = list(words)
     if script and module:
@@ -237,7 +220,7 @@ def parse_program(
     for path in paths:
         if not Path(path).exists():
             raise click.UsageError(f"-pyfs: no such file or folder: {path}")
-    overrides = _settings(settings)
+    overrides = parse_settings(settings)
     if parallelism is not None:
         overrides["parallelism.default"] = str(parallelism)
     if paths:
@@ -261,7 +244,8 @@ def _import_path(path: str) -> str:
 def _as_if_alone(program: Program) -> Iterator[None]:
     """`sys.argv` and `sys.path` as the program would find them under `python`."""
     argv, path = sys.argv, sys.path
-    home = str(Path(program.script).resolve().parent) if program.script else os.getcwd()
+    home = str(Path(program.script).resolve().parent) if program.script else program.home
+    home = home or os.getcwd()
     sys.argv = [program.name, *program.arguments]
     sys.path = [home, *map(_import_path, program.paths), *path]
     try:
@@ -330,6 +314,16 @@ def execute(program: Program) -> None:
         overrides.set_program(None)
 
 
+def failure_text(error: BaseException, *, traceback_wanted: bool) -> str:
+    """What a program's user is to see of what it raised."""
+    whole = "".join(traceback.format_exception(error)) if traceback_wanted else ""
+    if isinstance(error, MillstreamError):
+        return f"{whole}{error}"
+    if not traceback_wanted:
+        error = error.with_traceback(_from_program(error.__traceback__))
+    return "".join(traceback.format_exception(error)).rstrip("\n")
+
+
 def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:
     if traceback_wanted:
         echo("".join(traceback.format_exception(error)), err=True, nl=False)
@@ -360,7 +354,5 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
     except click.ClickException:
         raise
     except Exception as error:
-        if not traceback_wanted:
-            error = error.with_traceback(_from_program(error.__traceback__))
-        echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo(failure_text(error, traceback_wanted=traceback_wanted), err=True)
         sys.exit(1)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import click
 
-from millstream.cli.jobs import checkpoint_dir_option, driver_of, find_job, timeout_option
+from millstream.cli.jobs import (
+    asked_of,
+    checkpoint_dir_option,
+    driver_of,
+    find_job,
+    timeout_option,
+)
 from millstream.cli.program import guarded
+from millstream.cli.session_option import session_option
 from millstream.cli.terminal import echo
 
 __all__ = ["rescale"]
@@ -22,6 +29,7 @@ __all__ = ["rescale"]
     help="The new parallelism of operators that set none.",
 )
 @checkpoint_dir_option
+@session_option
 @click.option(
     "--savepointPath",
     "path",
@@ -29,12 +37,26 @@ __all__ = ["rescale"]
     help="Take a savepoint there first, for the way back.",
 )
 @timeout_option
-def rescale(job: str, parallelism: int, directory: str, path: str | None, timeout: float) -> None:
+def rescale(
+    job: str,
+    parallelism: int,
+    directory: str | None,
+    session: str,
+    path: str | None,
+    timeout: float,
+) -> None:
     """Rescale a running job: it finishes its epoch and goes on from that checkpoint at another parallelism.
 
     \b
     millstream rescale orders -p 4 --dir /data/checkpoints
+    millstream rescale orders -p 4
     """
+    if directory is None:
+        with guarded(traceback_wanted=False):
+            more = {"parallelism": parallelism}
+            told = asked_of(job, None, session, "rescale", path=path, timeout=timeout, **more)
+        echo(f"Rescaled job {job}: {told}.")
+        return
     with guarded(traceback_wanted=False):
         found = find_job(directory, job)
         answer = driver_of(found, "rescale", path=path, parallelism=parallelism, timeout=timeout)

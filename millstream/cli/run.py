@@ -1,4 +1,4 @@
-"""`millstream run`: run a program in this process and wait for it.
+"""`millstream run`: run a program in this process and wait for it, or in a session and do not.
 
 Answers to `flink run` with Flink's flags. The program's `env.execute()` does the work; this command
 only hands over what was set on the command line and turns failures into readable ones.
@@ -15,10 +15,10 @@ from millstream.cli.program import (
     ProgramCommand,
     execute,
     guarded,
-    not_yet_option,
     parse_program,
     program_options,
 )
+from millstream.cli.session_option import session_option, submit
 from millstream.cli.upgrade import watching_over
 
 __all__ = ["run"]
@@ -26,7 +26,13 @@ __all__ = ["run"]
 
 @click.command(cls=ProgramCommand)
 @program_options
-@not_yet_option("-d", "--detached", "detached", is_flag=True)
+@click.option(
+    "-d",
+    "--detached",
+    is_flag=True,
+    help="Run it in a session (millstream session start), and return once its job runs.",
+)
+@session_option
 @click.option(
     "-s",
     "--fromSavepoint",
@@ -70,6 +76,8 @@ __all__ = ["run"]
 def run(
     *,
     traceback_wanted: bool,
+    detached: bool,
+    session: str,
     from_savepoint: str | None,
     allow_non_restored: bool,
     claim_mode: str | None,
@@ -88,9 +96,14 @@ def run(
     millstream run --upgrade job.py
     millstream run --pyflink flink_job.py
     millstream run -pym jobs.orders -pyfs lib/,helpers.zip
+    millstream run -d job.py
     """
     if sum(map(bool, (from_savepoint, resume, fresh, upgrade))) > 1:
         raise click.UsageError("-s, --resume, --fresh and --upgrade exclude each other")
+    if detached and standby:
+        raise click.UsageError(
+            "-d and --standby exclude each other: a session stands by as a whole"
+        )
     asked = {
         "execution.state-recovery.path": from_savepoint,
         "execution.state-recovery.ignore-unclaimed-state": "true" if allow_non_restored else None,
@@ -101,5 +114,9 @@ def run(
     with guarded(traceback_wanted=traceback_wanted):
         program = parse_program(**options)
         given = {key: value for key, value in asked.items() if value is not None}
+        program = replace(program, overrides={**program.overrides, **given})
+        if detached:
+            submit(program, session, traceback_wanted=traceback_wanted, upgrade=upgrade)
+            return
         with watching_over(upgrade=upgrade):
-            execute(replace(program, overrides={**program.overrides, **given}))
+            execute(program)

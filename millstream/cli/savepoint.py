@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from millstream.cli.jobs import ask, checkpoint_dir_option, find_job, timeout_option
+from millstream.cli.jobs import asked_of, checkpoint_dir_option, timeout_option
 from millstream.cli.program import guarded
+from millstream.cli.session_option import session_option
 from millstream.cli.terminal import echo, on_one_line
 
 __all__ = ["savepoint"]
@@ -118,13 +119,17 @@ def sign(path: str, target: str, hmac_key_file: str, signed_with: str | None) ->
 @click.argument("job")
 @click.argument("folder", required=False)
 @checkpoint_dir_option
+@session_option
 @timeout_option
-def trigger(job: str, folder: str | None, directory: str, timeout: float) -> None:
+def trigger(
+    job: str, folder: str | None, directory: str | None, session: str, timeout: float
+) -> None:
     """Take a savepoint of a running job, which goes on.
 
     \b
+    millstream savepoint trigger "word count" /savepoints
     millstream savepoint trigger --dir /checkpoints "word count" /savepoints
     """
     with guarded(traceback_wanted=False):
-        path = ask(find_job(directory, job), "savepoint", path=folder, timeout=timeout)
+        path = asked_of(job, directory, session, "savepoint", path=folder, timeout=timeout)
     echo(f"Savepoint completed. Path: {path}")

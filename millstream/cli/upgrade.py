@@ -39,11 +39,8 @@ def watching_over(*, upgrade: bool) -> Iterator[None]:
         if upgrade:
             _take_over(run)
 
-    overrides.set_run_callback(before_start)
-    try:
+    with overrides.runs_shown_to(before_start):
         yield
-    finally:
-        overrides.set_run_callback(None)
 
 
 def _say_if_handed_over(run: JobRun) -> None:

@@ -579,6 +579,22 @@ REST_FLINK_PAGE = _known(
     _key("millstream.rest.flink-page").string_type().no_default_value(),
     "Flink's own web page, to be served below /flink/: the jar flink-runtime-web, or a folder with its unpacked `web`.",
 )
+SESSION_HISTORY = _known(
+    _key("millstream.session.history-size").int_type().at_least(0).default_value(200),
+    "How many jobs that have ended a session remembers on disk.",
+)
+SESSION_LOG_SIZE = _known(
+    _key("millstream.session.log-size").memory_type().at_least(4096, "byte").default_value("16 mb"),
+    "The largest log of a job in a session; what is older is kept in one more file of that size.",
+)
+SESSION_REST_SUBMIT = _known(
+    _key("millstream.session.rest-submit").boolean_type().default_value(False),
+    "Whether programs may be started over REST in a session: those of `millstream.session.programs`, with a token.",
+)
+SESSION_PROGRAMS = _known(
+    _key("millstream.session.programs").string_type().no_default_value(),
+    "The programs that may be started over REST in a session: `name=path`, separated by commas.",
+)
 
 
 def get(config: Configuration, option: ConfigOption[T]) -> T:

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from millstream.common import options
 from millstream.common.configuration import Configuration
+from millstream.datastream import overrides
 from millstream.datastream.on_signal import show_on_signal
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.leading import take_part
@@ -37,7 +38,9 @@ def create_run(target: str, job: Job) -> JobRun:
 
 def show_run(run: JobRun, configuration: Configuration) -> None:
     """Have a run that is about to start watched over REST, if the configuration says so."""
+    configuration = overrides.forced(configuration)
     watched = options.get(configuration, options.REST_ENABLED)
     on_spark = options.get(configuration, options.TARGET) == "spark"
     if watched == "true" or (watched == "auto" and on_spark):
         import_module("millstream.rest.start").show(run, configuration)
+    overrides.show_run_to(run)

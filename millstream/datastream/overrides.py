@@ -1,31 +1,35 @@
 """What the command line wants of the program it runs: configuration, only the plan, or only the job.
 
-Set by `millstream run`, `info` and `replay` before the user's script starts; empty when a script is run with plain
-`python`.
+Set before the user's script starts, by `millstream run`, `info` and `replay` and in the processes of a session; empty
+when a script is run with plain `python`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from millstream.common.configuration import Configuration
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.run import JobRun
 
 __all__ = [
     "PlanReady",
     "configuration",
+    "forced",
     "job_callback",
     "plan_callback",
     "program",
-    "run_callback",
+    "runs_shown_to",
+    "set_forced",
     "set_job_only",
     "set_overrides",
     "set_plan_only",
     "set_program",
-    "set_run_callback",
+    "show_run_to",
 ]
 
 PlanCallback = Callable[[dict[str, Any]], None]
@@ -37,7 +41,8 @@ _configuration: dict[str, str] = {}
 _plan_callback: PlanCallback | None = None
 _job_callback: JobCallback | None = None
 _program: ProgramWords | None = None
-_run_callback: RunCallback | None = None
+_run_callbacks: list[RunCallback] = []
+_forced: dict[str, str] = {}
 
 
 class PlanReady(BaseException):
@@ -78,15 +83,36 @@ def job_callback() -> JobCallback | None:
     return _job_callback
 
 
-def set_run_callback(callback: RunCallback | None) -> None:
-    """Show every job to `callback` before it is started, which it may keep from it by raising; None for nobody."""
-    global _run_callback
-    _run_callback = callback
+@contextmanager
+def runs_shown_to(callback: RunCallback) -> Iterator[None]:
+    """Show every run to `callback` before it starts, which it may keep from it by raising: a session watches the jobs of
+    its programs, an upgrade waits for the job before."""
+    _run_callbacks.append(callback)
+    try:
+        yield
+    finally:
+        _run_callbacks.remove(callback)
 
 
-def run_callback() -> RunCallback | None:
-    """What `set_run_callback` was given."""
-    return _run_callback
+def show_run_to(run: JobRun) -> None:
+    """Show a run that is about to start to whoever wants to see it."""
+    for callback in _run_callbacks:
+        callback(run)
+
+
+def set_forced(configuration: dict[str, str]) -> None:
+    """Configuration of how jobs are watched that counts whatever a program says: the session's, which shows them."""
+    global _forced
+    _forced = dict(configuration)
+
+
+def forced(configuration: Configuration) -> Configuration:
+    """A configuration with what `set_forced` was given."""
+    return (
+        Configuration.from_dict({**configuration.to_dict(), **_forced})
+        if _forced
+        else configuration
+    )
 
 
 def set_program(words: ProgramWords | None) -> None:

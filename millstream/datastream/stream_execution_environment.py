@@ -352,9 +352,6 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         target: str = options.get(self._configuration, options.TARGET)
         run = create_run(target, job)
         show_run(run, self._configuration)
-        before_start = overrides.run_callback()
-        if before_start is not None:
-            before_start(run)
         return run
 
     def _submit(self, job: Job) -> JobRun:

@@ -23,7 +23,7 @@ from millstream.rest.pages import FlinkPage, Served
 from millstream.rest.routes import ROUTES, Call, Endpoint, Services, Text
 from millstream.rest.security import READING, Headers, Refused, RequestRules, response_headers
 
-__all__ = ["BODY_BYTES", "RestApp"]
+__all__ = ["BODY_BYTES", "RestApp", "as_json", "read_body"]
 
 _log = get_logger("millstream.rest")
 
@@ -111,9 +111,13 @@ class RestApp:
         if path.startswith("/v1/"):
             path = path.removeprefix("/v1")
         state = {"headers": headers, "on_page": on_page}
-        await self._router(
+        await self._routed(
             {**scope, "path": path, "root_path": "", "millstream": state}, receive, send
         )
+
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that may be answered, by its path."""
+        await self._router(scope, receive, send)
 
     def _file(self, path: str) -> Response | None:
         served = self._pages.get(path)
@@ -146,7 +150,7 @@ class RestApp:
             if not state["on_page"]:
                 return await _missing(request)
             self._rules.check_page(state["headers"])
-        body = b"" if request.method in READING else await _body(request)
+        body = b"" if request.method in READING else await read_body(request)
         call = Call(
             self._services,
             request.path_params,
@@ -170,7 +174,7 @@ def _name(handler: Callable[..., Any]) -> str:
     return handler.__name__.strip("_")
 
 
-async def _body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """The body, as long as it is not too large; nobody waits for one that announces itself as that."""
     announced = request.headers.get("content-length", "0")
     if not announced.isdigit() or len(announced) > 12 or int(announced) > BODY_BYTES:

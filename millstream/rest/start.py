@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -32,10 +33,11 @@ PORTS = 100
 
 
 class RestServer:
-    """A server and the jobs it shows."""
+    """A server and the jobs it shows; `make_app` makes another application than that of this process's jobs."""
 
-    def __init__(self, settings: RestSettings) -> None:
+    def __init__(self, settings: RestSettings, make_app: Callable[..., Any] | None = None) -> None:
         self.settings = settings
+        self._make_app = make_app
         self.jobs = Jobs()
         # What is wrong with these is an error of execute() itself.
         self._flink_page = None if settings.flink_page is None else FlinkPage(settings.flink_page)
@@ -61,7 +63,8 @@ class RestServer:
     def _main(self) -> None:
         try:
             module = import_module("millstream.rest.server")
-            app = module.make_app(self.jobs, self.settings, self.port, self._flink_page)
+            make_app = self._make_app or module.make_app
+            app = make_app(self.jobs, self.settings, self.port, self._flink_page)
             self._server = module.make_server(app)
             if not self._stopped:
                 self._server.run(sockets=[self._socket])

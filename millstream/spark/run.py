@@ -22,6 +22,7 @@ from millstream.runtime.driver.run import TERM_GRACE, JobRun
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.spark.anchor import Anchors
+from millstream.spark.attach import join_pool
 from millstream.spark.compaction import run_compaction
 from millstream.spark.dependencies import ship
 from millstream.spark.failures import translate
@@ -79,6 +80,7 @@ class SparkRun(JobRun):
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
         self._session.sparkContext.addJobTag(self._tag)
+        join_pool(self._session)
         self._spec = spec
         self._failure = None
         self._ended.clear()
@@ -237,6 +239,7 @@ class SparkRun(JobRun):
         def work() -> None:
             try:
                 self._session.sparkContext.addJobTag(self._tag)
+                join_pool(self._session)
                 driver.compacted(store, run_compaction(self._session, spec, store, segments))
             except Exception as error:
                 if not self._stopping():

@@ -13,9 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
+from millstream.spark.attach import apply_to_job, attached, beside
 from millstream.spark.dependencies import add_jars
 
 __all__ = [
@@ -82,6 +81,7 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
     except PySparkRuntimeError:
         base = make_session(options)
     session = base.newSession()
+    apply_to_job(session, options)
     add_jars(session, [jar for jar in options.get("spark.jars", "").split(",") if jar])
     for key, value in _PLAN.items():
         session.conf.set(key, options.get(key, value))
@@ -120,6 +120,9 @@ def slot_count(session: SparkSession) -> int:
 def temporary_folder(session: SparkSession, prefix: str) -> str:
     """A folder on the driver. If this process is killed, the JVM removes it on its own way out."""
     folder = tempfile.mkdtemp(prefix=prefix)
+    if attached():
+        # The session removes the temporary files of a process when that ends, and the JVM lives on.
+        return folder
     jvm: Any = session._jvm
     hooks = jvm.org.apache.spark.util.ShutdownHookManager
     hooks.registerShutdownDeleteDir(jvm.java.io.File(folder))
@@ -142,7 +145,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = _beside(builder.getOrCreate)
+        session = beside(builder.getOrCreate)
     except Exception as error:
         msg = f"Spark did not start: {type(error).__name__}: {error}"
         raise RuntimeUnusable(
@@ -152,24 +155,6 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
         # A cluster would take a driver that is suddenly gone for a fault, and begin to replace its executors.
         atexit.register(_stop, session)
     return session
-
-
-def _beside(start: Callable[[], SparkSession]) -> SparkSession:
-    """Start Spark in a thread of its own, so that Ctrl-C ends the waiting at once. In the middle of a call to Java it
-    would print pages; and from the main thread Spark would take Ctrl-C over, to cancel the jobs of everybody."""
-    started: Future[SparkSession] = Future()
-
-    def run() -> None:
-        try:
-            started.set_result(start())
-        except BaseException as error:
-            started.set_exception(error)
-
-    thread = threading.Thread(target=run, name="millstream-start", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
-    return started.result()
 
 
 def _stop(session: SparkSession) -> None:

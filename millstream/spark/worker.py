@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -25,6 +24,7 @@ from millstream.runtime.wire.codec import decode
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
+from millstream.spark.modules import enter_program
 from millstream.spark.work import read_work
 
 __all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "source_level"]
@@ -34,6 +34,8 @@ FRAME_PARTITION = "__millstream_partition"
 _specs: dict[str, JobSpec] = {}
 _tasks = 0
 _UNFREEZE_EVERY = 200
+# A worker of a session serves many jobs in turn.
+_KEPT_SPECS = 64
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -60,17 +62,16 @@ def _begin_task() -> None:
 def load(run_id: str, spec: bytes) -> JobSpec:
     """The job, unpacked once per process and run."""
     if run_id not in _specs:
-        while len(_specs) >= 8:
+        while len(_specs) >= _KEPT_SPECS:
             _specs.pop(next(iter(_specs)))
         if os.environ.get("MILLSTREAM_PYFLINK"):
             # The job is a PyFlink program: its modules, shipped by name, may import pyflink.
             import_module("millstream.pyflink").install()
         job: JobSpec = pickle.loads(spec)
-        known = set(sys.path)
-        # Functions from modules beside the user's script are shipped by name.
-        sys.path.extend(path for path in job.python_path if path not in known)
         _specs[run_id] = job
     unpacked = _specs[run_id]
+    # Functions from modules beside the user's script are shipped by name.
+    enter_program(unpacked.python_path, unpacked.dependencies)
     enter(unpacked)
     return unpacked
 

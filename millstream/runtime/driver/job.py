@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -280,6 +281,7 @@ class Job:
             batch=self.batch,
             latency_interval=0.0 if self.batch else settings.latency_interval,
             classes=_ship_classes(classes),
+            while_there=os.environ.get("MILLSTREAM_JOB_FOLDER"),
         )
 
     def _out_edges(self, vertex: JobVertex) -> list[Edge]:

@@ -69,6 +69,8 @@ class JobRun(ABC):
         self.restart_at = 0.0
         # Where the job can be looked at with a browser, if a REST server of this process shows it.
         self.web_address: str | None = None
+        # True once an attempt has found everything that it goes on from.
+        self.begun = False
         self._cancelled = threading.Event()
         # Ends the attempt at hand: the job is cancelled, or this driver does not lead it any more.
         self._stop = threading.Event()
@@ -220,6 +222,7 @@ class JobRun(ABC):
                 spec = driver.begin()
                 if self.leading is not None:
                     self.leading.begun(driver)
+                self.begun = True
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)

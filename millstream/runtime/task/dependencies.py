@@ -177,13 +177,14 @@ def prepare(
     if not dependencies.parts:
         return Prepared()
     if dependencies not in _prepared:
-        made = _Place(dependencies, find).prepare()
-        known = set(sys.path)
-        sys.path[0 if first else len(sys.path) : 0 if first else len(sys.path)] = [
-            path for path in made.paths if path not in known
-        ]
-        _prepared[dependencies] = made
-    return _prepared[dependencies]
+        _prepared[dependencies] = _Place(dependencies, find).prepare()
+    made = _prepared[dependencies]
+    # Each time: a worker serves programs in turn, each with a path of its own.
+    known = set(sys.path)
+    sys.path[0 if first else len(sys.path) : 0 if first else len(sys.path)] = [
+        path for path in made.paths if path not in known
+    ]
+    return made
 
 
 def prepared(dependencies: Dependencies) -> Prepared:

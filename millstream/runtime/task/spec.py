@@ -93,6 +93,8 @@ class JobSpec:
     untracked: bool = False
     # Classes of the program that cannot be imported, by name, for keys that come out of state.
     classes: bytes = b""
+    # A folder that is there, on the driver's host, for as long as the process that runs the job.
+    while_there: str | None = None
     # How many seconds apart a source makes latency markers; 0 for none.
     latency_interval: float = 0.0
     # Where each process finds the key that state is signed with.

@@ -36,6 +36,7 @@ from millstream.errors import CheckpointFailed
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import SourceOp
 from millstream.graph.partitioning import Strategy
+from millstream.redaction import get_logger
 from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.codegen.builder import ChainBuilder, ChainSettings
@@ -67,6 +68,8 @@ from millstream.storage.storage import Storage
 
 __all__ = ["LevelTask", "close_run", "slot_for"]
 
+_log = get_logger(__name__)
+
 # Records of one split or buffer that are handed to a chain at a time. In between lists are checked for being full, and
 # periodic generators are asked (rule 1 names the number).
 CHUNK = 1024
@@ -91,6 +94,14 @@ class _Slot:
         self.times: dict[int, Any] = {}
         # By vertex, the states that its functions asked for in open().
         self.eager: dict[int, dict[str, set[str]]] = {}
+        # Elsewhere than on the driver's host the folder never is.
+        self._home = job.while_there
+        self._was_there = self._home is not None and os.path.exists(self._home)
+
+    @property
+    def orphaned(self) -> bool:
+        """True if the process that ran the job is known to be gone."""
+        return self._was_there and self._home is not None and not os.path.exists(self._home)
 
     def chain(self, vertex: VertexSpec) -> Chain:
         """The chain of a vertex, compiled on first use; its functions are opened when its state is."""
@@ -200,12 +211,15 @@ def _calling(unit: OperatorUnit[Any], call: str) -> Iterator[None]:
 # for a worker serves every job of its executor.
 _slots: dict[tuple[str, int, int, int], _Slot] = {}
 _IDLE_SECONDS = 600.0
+_LOOK_EVERY = 5.0
+_looked = 0.0
 
 
 def slot_for(job: JobSpec, level: int, source: int, subtask: int) -> _Slot:
     """This process's slot. Those of other runs that have not been used for long are closed."""
     key = (job.run_id, level, source, subtask)
     now = time.monotonic()
+    _close_ended(now)
     if key not in _slots:
         idle = {k[0] for k, slot in _slots.items() if now - slot.used > _IDLE_SECONDS}
         for run in idle - {k[0] for k, slot in _slots.items() if now - slot.used <= _IDLE_SECONDS}:
@@ -213,6 +227,20 @@ def slot_for(job: JobSpec, level: int, source: int, subtask: int) -> _Slot:
         _slots[key] = _Slot(job, subtask)
     _slots[key].used = now
     return _slots[key]
+
+
+def _close_ended(now: float) -> None:
+    """Close the slots of jobs whose processes were here and are gone. Their workers serve others, maybe for weeks."""
+    global _looked
+    if now - _looked < _LOOK_EVERY:
+        return
+    _looked = now
+    for run in {key[0] for key, slot in _slots.items() if slot.orphaned}:
+        try:
+            close_run(run)
+        except Exception:
+            # Of a function of a job that is over: none of the business of the job that runs now.
+            _log.warning("closing a job that has ended failed", exc_info=True)
 
 
 def close_run(run_id: str) -> None:

@@ -118,11 +118,14 @@ def test_wrong_usage_is_exit_2(overrides: FakeOverrides, words: list[str], messa
 
 
 @pytest.mark.parametrize("flag", ["-d", "--detached"])
-def test_flags_without_effect_yet_are_refused(job: Path, flag: str) -> None:
+def test_without_a_session_nothing_is_detached(
+    job: Path, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_SESSIONS_DIR", str(tmp_path))
     result = run(flag, str(job))
     assert result.exit_code == 1
-    assert "[NOT_SUPPORTED_YET]" in result.stderr
-    assert "what to do:" in result.stderr
+    assert "[SESSION_FAILED] there is no session 'default'" in result.stderr
+    assert "millstream session start -d" in result.stderr
     assert not job.with_name("seen.json").exists()
 
 
