@@ -85,8 +85,8 @@ def job_callback() -> JobCallback | None:
 
 @contextmanager
 def runs_shown_to(callback: RunCallback) -> Iterator[None]:
-    """Show every run to `callback` before it starts, which it may keep from it by raising: a session watches the jobs of
-    its programs, an upgrade waits for the job before."""
+    """Show every run to `callback` before it starts, which it may keep from it by raising: a session watches the jobs
+    of its programs, an upgrade waits for the job before."""
     _run_callbacks.append(callback)
     try:
         yield
