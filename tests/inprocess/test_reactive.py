@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.common.job_status import JobStatus
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import ConfigurationError, UnsupportedOperation
@@ -84,6 +85,7 @@ def test_a_job_that_waits_can_be_cancelled(slots):
     slots[0] = 0
     client = start([])
     client.cancel().result(20)
+    assert client.get_job_status().result() is JobStatus.CANCELED
 
 
 def test_slots_that_a_job_cannot_use_leave_it_as_it_is(slots):
