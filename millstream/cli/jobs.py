@@ -37,6 +37,9 @@ __all__ = [
     "timeout_option",
 ]
 
+# How many jobs that have ended are listed for people.
+_ENDED = 10
+
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -197,7 +200,9 @@ def _list_session(session: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins([*ended, *running]), indent=2))
         return
-    for title, jobs in (("Ended", ended), ("Running", running)):
+    if len(ended) > _ENDED:
+        echo(f"{len(ended) - _ENDED} more have ended: millstream history")
+    for title, jobs in (("Ended", ended[-_ENDED:]), ("Running", running)):
         if jobs:
             echo(f"{title}:")
         for job in jobs:

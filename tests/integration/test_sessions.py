@@ -162,7 +162,8 @@ def test_three_of_five_fail_and_the_others_are_exact(session: OnSpark) -> None:
             "second": "pass",
         }.items()
     }
-    until(lambda: all(job["checkpoint"] >= 1 for job in session.jobs().values()), 100)
+    checkpointed = lambda: all(job["checkpoint"] >= 1 for job in session.jobs().values())  # noqa: E731
+    until(checkpointed, 100, saying=session.jobs)
     (places["raising"] / "now").touch()
     (places["exiting"] / "now").touch()
     os.kill(process_of(session, "killed"), signal.SIGKILL)
