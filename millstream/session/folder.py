@@ -10,7 +10,9 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import stat
+import tempfile
 import time
 from pathlib import Path
 
@@ -67,6 +69,7 @@ class SessionFolder:
         self.programs = self.path / "programs"
         self.token = self.path / "token"
         self._facts = self.path / "session.json"
+        self._temporary = self.path / "temporary"
         self._lock = self.path / "lock"
         self._held: int | None = None
 
@@ -114,9 +117,19 @@ class SessionFolder:
         os.close(descriptor)
         return False
 
+    def make_temporary(self) -> Path:
+        """A folder for what goes with the session; that of one that was killed is removed."""
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._temporary.read_text(), ignore_errors=True)
+        made = Path(tempfile.mkdtemp(prefix="millstream-session-"))
+        self._temporary.write_text(str(made))
+        return made
+
     def let_go(self) -> None:
         """The session ends in order: nobody is to find its socket."""
-        for path in (self.socket, self._facts, self.token):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._temporary.read_text(), ignore_errors=True)
+        for path in (self.socket, self._facts, self.token, self._temporary):
             path.unlink(missing_ok=True)
         if self._held is not None:
             os.close(self._held)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -68,11 +66,9 @@ class Session:
                 web=None if facts is None else facts.web,
                 hint="use it, stop it with millstream session stop, or give this one another --name",
             )
-        temporary = Path(tempfile.mkdtemp(prefix="millstream-session-"))
         try:
-            self._run(recover, ready, programs, temporary)
+            self._run(recover, ready, programs, self._folder.make_temporary())
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
             self._folder.let_go()
 
     def end(self, *, at_once: bool = False) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.processes import MILLSTREAM, Program, quick_environment
 from tests.waiting import eventually, until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 COUNTING = """
 import os, sys
@@ -73,7 +73,7 @@ class OnSpark:
         self.environment = {"MILLSTREAM_SESSIONS_DIR": str(self.place)}
         command = [*MILLSTREAM, "session", "start", "-Dspark.master=local[2,3]", "-Drest.port=0"]
         self.program = Program(command, folder, **self.environment)
-        self.program.wait_for("is ready")
+        self.program.wait_for("is ready", 300)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -96,7 +96,7 @@ class OnSpark:
         return {job["name"]: job for job in json.loads(done.stdout)}
 
     def until_status(self, name: str, *statuses: str) -> dict[str, Any]:
-        until(lambda: self.jobs()[name]["status"] in statuses, 100, saying=self.jobs)
+        until(lambda: self.jobs()[name]["status"] in statuses, 200, saying=self.jobs)
         return self.jobs()[name]
 
 
@@ -162,8 +162,11 @@ def test_three_of_five_fail_and_the_others_are_exact(session: OnSpark) -> None:
             "second": "pass",
         }.items()
     }
-    checkpointed = lambda: all(job["checkpoint"] >= 1 for job in session.jobs().values())  # noqa: E731
-    until(checkpointed, 100, saying=session.jobs)
+
+    def all_have_checkpoints() -> bool:
+        return all(job["checkpoint"] >= 1 for job in session.jobs().values())
+
+    until(all_have_checkpoints, 200, saying=session.jobs)
     (places["raising"] / "now").touch()
     (places["exiting"] / "now").touch()
     os.kill(process_of(session, "killed"), signal.SIGKILL)
@@ -175,7 +178,7 @@ def test_three_of_five_fail_and_the_others_are_exact(session: OnSpark) -> None:
     session.until_status("exiting", "FAILED")
     before = {name: session.jobs()[name]["checkpoint"] for name in ("first", "second")}
     for name in before:
-        until(lambda name=name: session.jobs()[name]["checkpoint"] > before[name] + 1, 100)
+        until(lambda name=name: session.jobs()[name]["checkpoint"] > before[name] + 1, 200)
         stopped = session.run("stop", name, "-p", "savepoints")
         assert stopped.returncode == 0, stopped.stderr
     for name, place in places.items():
@@ -187,7 +190,7 @@ def test_three_of_five_fail_and_the_others_are_exact(session: OnSpark) -> None:
 
 def test_the_killed_job_goes_on_where_it_was(session: OnSpark) -> None:
     place = counting(session, "again")
-    until(lambda: session.jobs()["again"]["checkpoint"] >= 1, 100)
+    until(lambda: session.jobs()["again"]["checkpoint"] >= 1, 200)
     os.kill(process_of(session, "again"), signal.SIGKILL)
     session.until_status("again", "FAILED")
     session.submit(
@@ -199,7 +202,7 @@ def test_the_killed_job_goes_on_where_it_was(session: OnSpark) -> None:
     )
     session.until_status("again", "RUNNING")
     records = session.jobs()["again"]["checkpoint"]
-    until(lambda: session.jobs()["again"]["checkpoint"] > records, 100)
+    until(lambda: session.jobs()["again"]["checkpoint"] > records, 200)
     assert session.run("stop", "again", "-p", "savepoints").returncode == 0
     for found in results(place).values():
         assert Counter(found) == Counter(range(1, len(found) + 1))

@@ -51,6 +51,20 @@ def test_what_died_is_told_from_what_ended(tmp_path):
     assert again.facts() is None
 
 
+def test_what_was_temporary_goes_with_it_or_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    killed = SessionFolder("a", tmp_path)
+    killed.make()
+    left = killed.make_temporary()
+    (left / "x").write_text("")
+    following = SessionFolder("a", tmp_path)
+    made = following.make_temporary()
+    assert not left.exists()
+    assert made.is_dir()
+    following.let_go()
+    assert not made.exists()
+
+
 def test_a_path_that_no_socket_can_have(tmp_path):
     deep = tmp_path / ("x" * 100)
     with pytest.raises(SessionError, match="MILLSTREAM_SESSIONS_DIR"):
