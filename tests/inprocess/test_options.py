@@ -7,6 +7,7 @@ elsewhere that is named here. An option that has neither, and is not among those
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import tempfile
@@ -35,6 +36,7 @@ from millstream.datastream.settings import job_settings
 from millstream.datastream.window import SlidingEventTimeWindows
 from millstream.errors import CheckpointFailed, InvalidArgument, JobError, StateMismatch
 from millstream.graph.operators import CollectOp
+from millstream.ha import services
 from millstream.runtime.driver import epochs
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.restart import Restarts
@@ -725,6 +727,62 @@ def test_progress(capsys):
         with progress_of(run):
             run.result()
         assert ("a job" in capsys.readouterr().err) is shown
+
+
+@effect_of(
+    "high-availability.type",
+    "high-availability.cluster-id",
+    "high-availability.zookeeper.quorum",
+    "high-availability.zookeeper.path.root",
+    "high-availability.zookeeper.client.session-timeout",
+    "millstream.high-availability.watch-process",
+)
+def test_election_by_zookeeper(tmp_path, monkeypatch):
+    class Joined(Exception):
+        pass
+
+    def join(*where, **how):
+        raise Joined(where, how)
+
+    monkeypatch.setattr(services, "ZooKeeperElection", join)
+    env = env_with(
+        {
+            "execution.checkpointing.dir": str(tmp_path),
+            "high-availability.type": "zookeeper",
+            "high-availability.cluster-id": "blue",
+            "high-availability.zookeeper.quorum": "one:2181,two:2181",
+            "high-availability.zookeeper.path.root": "/mills",
+            "high-availability.zookeeper.client.session-timeout": "7 s",
+            "millstream.high-availability.watch-process": "false",
+        }
+    )
+    env.from_collection([1]).print()
+    with pytest.raises(Joined) as caught:
+        env.execute("grind")
+    where, how = caught.value.args
+    assert where == ("one:2181,two:2181", "/mills/blue/grind", "grind")
+    assert how == {"session_timeout": 7.0, "watch_process": False}
+
+
+@effect_of(
+    "high-availability.storageDir",
+    "millstream.high-availability.standby",
+    "millstream.high-availability.lease-timeout",
+)
+def test_election_by_a_file(tmp_path):
+    env = env_with(
+        {
+            "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+            "high-availability.storageDir": str(tmp_path / "ha"),
+            "millstream.high-availability.standby": "true",
+            "millstream.high-availability.lease-timeout": "7 s",
+        }
+    )
+    env.from_collection([1]).print()
+    run = env.execute_async("grind")._run
+    run.result()
+    term = json.loads(next((tmp_path / "ha/default/grind/leader/terms").iterdir()).read_text())
+    assert (term["job_name"], term["ttl"]) == ("grind", 7.0)
 
 
 # -- the whole catalogue ---------------------------------------------------------------------------------------
