@@ -11,6 +11,8 @@ MillstreamError
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
 ├── ConfigurationError           CONFIGURATION_INVALID    a bad configuration value
 ├── RuntimeUnusable              ENVIRONMENT_UNUSABLE     Java, Python or Spark is missing or unfit
+│   ├── ExecutorUnusable         EXECUTOR_UNUSABLE        the Python of an executor lacks packages, or does not fit
+│   └── ClusterUnreachable       CLUSTER_UNREACHABLE      there is no master where one should be
 └── JobError                     JOB_FAILED               a running job failed
     ├── UserFunctionError        USER_FUNCTION_FAILED
     ├── KeySelectorError         KEY_SELECTOR_FAILED
@@ -28,6 +30,7 @@ MillstreamError
     │   ├── StateNotSigned       STATE_NOT_SIGNED         a file is not signed with the job's key
     │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or may not be used
     │   ├── StateNotSerializable STATE_NOT_SERIALIZABLE   a value that cannot be written, or not be read again
+    │   ├── StorageAway          STORAGE_AWAY             the job's folder is not there; it may come back
     │   ├── CheckpointFailed     CHECKPOINT_FAILED        a checkpoint or savepoint was not written, or not in time
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
     ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
@@ -53,10 +56,12 @@ from millstream.redaction import shown
 
 __all__ = [
     "CheckpointFailed",
+    "ClusterUnreachable",
     "ConfigurationError",
     "DependencyError",
     "EmptyProgramError",
     "EngineError",
+    "ExecutorUnusable",
     "FunctionNotSerializable",
     "InvalidArgument",
     "JobCancelled",
@@ -82,6 +87,7 @@ __all__ = [
     "StateNotSerializable",
     "StateNotSigned",
     "StateNotTrusted",
+    "StorageAway",
     "TypeMismatchError",
     "UnsupportedOperation",
     "UserFunctionError",
@@ -205,6 +211,18 @@ class RuntimeUnusable(MillstreamError):
     code = "ENVIRONMENT_UNUSABLE"
 
 
+class ExecutorUnusable(RuntimeUnusable):
+    """The Python of an executor does not have what a job needs, or is another than the driver's."""
+
+    code = "EXECUTOR_UNUSABLE"
+
+
+class ClusterUnreachable(RuntimeUnusable):
+    """The master of a cluster cannot be reached, or does not answer."""
+
+    code = "CLUSTER_UNREACHABLE"
+
+
 class JobError(MillstreamError):
     """A job that was running has failed."""
 
@@ -305,6 +323,12 @@ class StateNotSerializable(StateError):
     """A value of a state cannot be written, or could not be read again."""
 
     code = "STATE_NOT_SERIALIZABLE"
+
+
+class StorageAway(StateError):
+    """The folder of a job is not there, as when a disk of the network is lost for a while."""
+
+    code = "STORAGE_AWAY"
 
 
 class CheckpointFailed(StateError):

@@ -39,6 +39,7 @@ __all__ = [
     "handed_over",
     "not_yet_option",
     "parse_program",
+    "parse_settings",
     "program_options",
 ]
 
@@ -180,10 +181,10 @@ def not_yet_option(*names: str, is_flag: bool = False, metavar: str | None = Non
     )  # fmt: skip
 
 
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
+def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
     """`key=value` words as a dict; a later one wins.
 
-    >>> _settings(["pipeline.name=a=b"])
+    >>> parse_settings(["pipeline.name=a=b"])
     {'pipeline.name': 'a=b'}
     """
     settings = {}
@@ -234,7 +235,7 @@ def parse_program(
     for path in paths:
         if not Path(path).exists():
             raise click.UsageError(f"-pyfs: no such file or folder: {path}")
-    overrides = _settings(settings)
+    overrides = parse_settings(settings)
     if parallelism is not None:
         overrides["parallelism.default"] = str(parallelism)
     if paths:

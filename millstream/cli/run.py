@@ -55,6 +55,12 @@ __all__ = ["run"]
     metavar="JOB",
     help="Go on from the last checkpoint of this job (name or id); fail if there is none.",
 )
+@click.option(
+    "--ship-environment",
+    "ship_environment",
+    is_flag=True,
+    help="Ship the packages of this environment to a cluster whose hosts have a bare Python.",
+)
 @click.option("--fresh", is_flag=True, help="Forget the job's checkpoints and start anew.")
 def run(
     *,
@@ -64,6 +70,7 @@ def run(
     claim_mode: str | None,
     resume: str | None,
     fresh: bool,
+    ship_environment: bool,
     **options: Any,
 ) -> None:
     """Run a program. With execution.checkpointing.dir set, a job that was stopped or killed goes on
@@ -82,6 +89,7 @@ def run(
         "execution.state-recovery.ignore-unclaimed-state": "true" if allow_non_restored else None,
         "execution.state-recovery.claim-mode": claim_mode,
         "millstream.recovery.resume": "never" if fresh else resume,
+        "millstream.environment.ship": "true" if ship_environment else None,
     }
     with guarded(traceback_wanted=traceback_wanted):
         program = parse_program(**options)

@@ -26,6 +26,7 @@ from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
 from millstream.spark.session import has_executors, is_cluster, job_session, temporary_folder
+from millstream.spark.unfit import with_facts
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters
 
@@ -75,7 +76,7 @@ class SparkRun(JobRun):
             self._run_stream(spec, driver, writers)
 
     def _translate(self, error: BaseException) -> BaseException:
-        return translate(error)
+        return with_facts(self._session, translate(error))
 
     def _temporary_folder(self) -> str:
         """A folder that goes with the job."""
