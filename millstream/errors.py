@@ -325,7 +325,7 @@ class StateNotSerializable(StateError):
     code = "STATE_NOT_SERIALIZABLE"
 
 
-class StorageAway(StateError):
+class StorageAway(StateError, OSError):
     """The folder of a job is not there, as when a disk of the network is lost for a while."""
 
     code = "STORAGE_AWAY"

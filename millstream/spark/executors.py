@@ -55,14 +55,14 @@ class ExecutorFacts:
 
 def executor_hosts(session: SparkSession) -> list[str]:
     """The hosts of the executors that are there right now, one for each executor."""
+    # PySpark itself does not tell, and most of what Spark's own classes give cannot be read through Py4J.
     context: Any = session.sparkContext._jsc.sc()
-    driver = context.env().blockManager().blockManagerId()
-    infos = context.statusTracker().getExecutorInfos()
-    return sorted(
-        str(info.host())
-        for info in infos
-        if (info.host(), info.port()) != (driver.host(), driver.port())
-    )
+    places = str(context.getExecutorMemoryStatus().keys().mkString(" ")).split()
+    hosts = sorted(place.rpartition(":")[0] for place in places)
+    driver = str(session.sparkContext.getConf().get("spark.driver.host"))
+    # The driver is in the list too.
+    hosts.remove(driver if driver in hosts else hosts[0])
+    return hosts
 
 
 def examine(

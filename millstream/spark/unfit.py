@@ -20,7 +20,7 @@ _SECONDS = 20.0
 _OURS = r"millstream|pyarrow|pandas|numpy|cloudpickle|msgspec|lmdb|pyspark|py4j|click|yaml|typing_extensions"
 
 _HOST = re.compile(r"\(([^\s()]+) executor ([^\s()]+)\)")
-_NO_PYTHON = re.compile(r"\[millstream-no-python\] host ([^:]*): ([^\n]*)")
+_NO_PYTHON = re.compile(r"\[millstream-no-python\] ([^\n]*)")
 _MINOR = re.compile(
     r"Python in worker has different version: ([^\s,]+) than that in driver: ([^\s,]+)"
 )
@@ -48,8 +48,8 @@ def unfit(text: str) -> ExecutorUnusable | None:
     if match := _NO_PYTHON.search(text):
         return ExecutorUnusable(
             "no Python of an executor's host fits the environment that was shipped",
-            **{"host": match[1].strip() or None, **where},
-            tried=match[2].replace("; ", "\n").strip(),
+            **where,
+            tried=match[1].replace("; ", "\n").strip(),
             hint=f"install Python {_driver()} of the same system there, or name it: "
             "-Dspark.pyspark.python=/path/to/python",
         )

@@ -83,7 +83,7 @@ def bare_environment(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def bare(folder: Path) -> Iterator[Standalone]:
-    with standalone_cluster(folder, bare_environment(folder)) as cluster:
+    with standalone_cluster(folder, bare_environment(folder), workers=2) as cluster:
         yield cluster
 
 

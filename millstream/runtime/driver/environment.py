@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import re
+import struct
 import sys
 import sysconfig
 import time
@@ -27,6 +28,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions, packages_distributions
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_from_cache, source_hash
 from pathlib import Path
 
 from millstream.errors import ConfigurationError
@@ -57,7 +59,7 @@ _OLD_NAMES = {"1": (2, 5), "2010": (2, 12), "2014": (2, 17)}
 _WRAPPER = """\
 #!/bin/sh
 # A Python of this host, with the packages of the driver's environment.
-here=$(cd "$(dirname "$0")/.." && pwd)
+here=$(cd "${{0%/*}}/.." && pwd)
 for name in {candidates}; do
   python=$(command -v "$name") || {{ tried="$tried$name: not there; "; continue; }}
   if problem=$("$python" "$here/check.py" 2>&1); then
@@ -67,7 +69,7 @@ for name in {candidates}; do
   fi
   tried="$tried$python: $problem; "
 done
-echo "[millstream-no-python] host $(hostname): $tried" >&2
+echo "[millstream-no-python] $tried" >&2
 exit 78
 """
 
@@ -246,6 +248,7 @@ def _files(found: Sequence[Distribution]) -> Iterator[tuple[str, str]]:
             place = Path(str(dist.locate_file(file)))
             if place.is_file():
                 yield "/".join(("lib", *parts)), str(place)
+                yield from _compiled(parts, place)
 
 
 def _of_millstream(dist: Distribution) -> Iterator[tuple[str, str]]:
@@ -257,9 +260,30 @@ def _of_millstream(dist: Distribution) -> Iterator[tuple[str, str]]:
         inside = path.relative_to(package).parts
         if path.is_file() and not _is_waste(inside) and not any(p.startswith(".") for p in inside):
             yield "/".join(("lib", _SELF, *inside)), str(path)
+            yield from _compiled((_SELF, *inside), path)
     for file in dist.files or ():
         if file.name == "METADATA" and len(file.parts) == 2:
             yield "/".join(("lib", *file.parts)), str(dist.locate_file(file))
+
+
+def _compiled(parts: Sequence[str], place: Path) -> Iterator[tuple[str, str]]:
+    """What Python has made of a module here: each executor would compile all of them again, for seconds."""
+    if place.suffix == ".py":
+        made = Path(cache_from_source(str(place)))
+        if made.is_file():
+            yield "/".join(("lib", *parts[:-1], "__pycache__", made.name)), str(made)
+
+
+def _unchecked(compiled: bytes, source: str) -> bytes | None:
+    """A compiled module that Python takes without looking at its source, whose time will be another (PEP 552); None if
+    it is not that of the source as it is now."""
+    facts = os.stat(source)
+    now = (int(facts.st_mtime) & 0xFFFFFFFF, facts.st_size & 0xFFFFFFFF)
+    if compiled[:8] != MAGIC_NUMBER + bytes(4) or struct.unpack("<II", compiled[8:16]) != now:
+        return None
+    return (
+        MAGIC_NUMBER + struct.pack("<I", 1) + source_hash(Path(source).read_bytes()) + compiled[16:]
+    )
 
 
 def _is_waste(parts: Sequence[str]) -> bool:
@@ -302,6 +326,11 @@ def _write(target: Path, files: Sequence[tuple[str, str]], texts: dict[str, str]
             archive.writestr(info, text)
         for name, place in files:
             info = zipfile.ZipInfo.from_file(place, name, strict_timestamps=False)
+            if place.endswith(".pyc"):
+                compiled = _unchecked(Path(place).read_bytes(), source_from_cache(place))
+                if compiled is not None:
+                    archive.writestr(info, compiled, zipfile.ZIP_DEFLATED)
+                continue
             info.compress_type = zipfile.ZIP_DEFLATED
             with open(place, "rb") as source, archive.open(info, "w", force_zip64=True) as out:
                 while chunk := source.read(1 << 20):

@@ -41,7 +41,7 @@ from millstream.checkpoint.restore import (
     without_sinks,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.errors import JobLocked, StateError, StateNotFound
+from millstream.errors import JobLocked, StateError, StateNotFound, StorageAway
 from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.plan_file import START
@@ -123,6 +123,7 @@ class JobFolder:
             for storage in (open_storage(stable(base)), self.storage):
                 storage.check_private()
             self.lease = Lease.acquire(self.storage, self._job.settings.name)
+            self.storage.expect()
             self.lease.keep()
 
     def adopt(self) -> Job:
@@ -159,7 +160,7 @@ class JobFolder:
     def _is_held(self) -> bool:
         try:
             self.check_lease()
-        except JobLocked:
+        except (JobLocked, StorageAway):
             return False
         return True
 
