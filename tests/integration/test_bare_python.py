@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import uuid
 import venv
 from collections import Counter
@@ -12,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clusters import Standalone, standalone_cluster
-from tests.integration.processes import MARK, QUICK_JAVA, Program
+from tests.integration.processes import MARK, MILLSTREAM, QUICK_JAVA, Program
 from tests.integration.test_clusters import EXECUTORS, with_settings
 from tests.packages import make_wheel
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -120,3 +123,50 @@ def test_a_job_with_requirements_runs_from_one_command(bare: Standalone, folder:
         assert Path(pyarrow).is_relative_to(folder)
         assert Path(beside).is_relative_to(elsewhere)
         assert Path(shouting).is_relative_to(elsewhere)
+
+
+def test_what_is_missing_is_said(bare: Standalone, folder: Path) -> None:
+    command = with_settings(settings(bare, folder / "elsewhere"))
+    with Program([*command, "job.py"], folder) as driver:
+        assert driver.end(200) == 1
+        said = driver.errors
+    assert "[EXECUTOR_UNUSABLE] the Python of an executor does not have what a job needs" in said
+    assert re.search(r"host: 127\.0\.0\.[23]\n", said)
+    python = folder / "python" / "bin" / "python3"
+    assert re.search(
+        rf"127\.0\.0\.[23] \(executor \d\): {python}, Python 3\.\d+\.\d+, without ", said
+    )
+    assert "without pyarrow, pandas, cloudpickle, msgspec, millstream" in said
+    assert "millstream run --ship-environment" in said
+    assert len(said.splitlines()) < 20
+
+
+def test_an_executor_that_does_not_come_is_said(bare: Standalone, folder: Path) -> None:
+    more = {**settings(bare, folder / "elsewhere"), "spark.executor.memory": "64g"}
+    with Program([*with_settings(more), "job.py"], folder) as driver:
+        until(lambda: "no executor has come" in driver.errors, 120, lambda: driver.errors)
+        assert f"{bare.url} was asked for spark.executor.memory=64g" in driver.errors
+
+
+def test_doctor_says_what_a_cluster_lacks(bare: Standalone, folder: Path) -> None:
+    named = {
+        **settings(bare, folder / "elsewhere"),
+        "execution.checkpointing.dir": f"{folder}/shared",
+    }
+    words = [*MILLSTREAM, "doctor", "--json", *(f"-D{key}={value}" for key, value in named.items())]
+    with Program(words, folder) as doctor:
+        assert doctor.end(200) == 1, doctor.errors
+        report = json.loads("\n".join(doctor.lines))
+    found = {finding["name"]: finding for finding in report["findings"]}
+    lacking = {name for name, finding in found.items() if finding["status"] == "fail"}
+    assert lacking == {"packages there"}, found
+    assert (
+        "has no pyarrow, pandas, cloudpickle, msgspec, millstream"
+        in found["packages there"]["found"]
+    )
+    assert str(folder / "python") in found["Python there"]["found"]
+    assert found["executors"]["found"].startswith("2 executors with 2 slots on 2 hosts")
+    assert found["checkpoint folder"]["found"].endswith("is seen by the driver and 2 executors")
+    assert found["clocks"]["status"] == "ok"
+    assert "spark.authenticate" in found["security"]["fix"]
+    assert not (folder / "shared").exists()
