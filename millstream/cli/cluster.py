@@ -73,7 +73,7 @@ def _examine(session: Any, settings: Mapping[str, str]) -> Iterator[Finding]:
     context.pythonExec = shipped or context.pythonExec
     folder = settings.get("execution.checkpointing.dir") or settings.get("state.checkpoints.dir")
     token = new_token()
-    with _Folder(folder, token) as shared:
+    with _LookedAt(folder, token) as shared:
         try:
             asked = shared.path if shared.problem is None else None
             executors = examine(session, folder=asked, token=token)
@@ -109,7 +109,7 @@ def _hosts(session: Any) -> list[str]:
     return hosts
 
 
-class _Folder:
+class _LookedAt:
     """The folder of the checkpoints, with a file of the driver's in it for as long as it is looked at."""
 
     def __init__(self, folder: str | None, token: str) -> None:
@@ -139,7 +139,7 @@ class _Folder:
         except (OSError, ValueError):
             return False
 
-    def __enter__(self) -> _Folder:
+    def __enter__(self) -> _LookedAt:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import threading
@@ -124,17 +125,26 @@ def watch(session: SparkSession) -> None:
     if application in _watched:
         return
     _watched.add(application)
-    threading.Thread(
-        target=_watch, args=(session,), name="millstream-executors", daemon=True
-    ).start()
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_watch, args=(session, ended), name="millstream-executors", daemon=True
+    )
+
+    def end() -> None:
+        # Who talks to a JVM that goes away gets pages of Py4J's for an answer.
+        ended.set()
+        thread.join(5)
+
+    atexit.register(end)
+    thread.start()
 
 
-def _watch(session: SparkSession) -> None:
+def _watch(session: SparkSession, ended: threading.Event) -> None:
     context: Any = session.sparkContext
     tracker, since, said = context.statusTracker(), time.monotonic(), 0.0
     # Py4J gives up when the JVM is gone, with errors of several kinds.
     with contextlib.suppress(Exception):
-        while not context._jsc.sc().isStopped():
+        while not ended.wait(_LOOK) and not context._jsc.sc().isStopped():
             now = time.monotonic()
             if executor_hosts(session) or not tracker.getActiveStageIds():
                 if said:
@@ -145,13 +155,12 @@ def _watch(session: SparkSession) -> None:
             elif now - since >= _SILENT and (not said or now - said >= _AGAIN):
                 said = now
                 _log.warning("%s", waiting_text(session, now - since))
-            time.sleep(_LOOK)
 
 
 def waiting_text(
     session: SparkSession, seconds: float, ask: Callable[[str, str], str | None] | None = None
 ) -> str:
-    """That there is no executor: what was asked for, what there is, what to do."""
+    """What is said while no executor comes: what was asked for, what there is, what to do."""
     get = session.sparkContext.getConf().get
     master = str(session.sparkContext.master)
     asked = {

@@ -35,7 +35,7 @@ from millstream.errors import ConfigurationError
 from millstream.redaction import get_logger
 from millstream.runtime.task.dependencies import kept
 
-__all__ = ["PYTHON", "Environment", "chosen", "pack"]
+__all__ = ["PYTHON", "PackedEnvironment", "chosen", "pack"]
 
 _log = get_logger("millstream.job")
 
@@ -93,7 +93,7 @@ if wanted["glibc"] and name == "glibc":
 
 
 @dataclass(frozen=True)
-class Environment:
+class PackedEnvironment:
     """A packed environment: its file, its checksum, the packages in it, and whether it had to be made."""
 
     path: str
@@ -103,7 +103,9 @@ class Environment:
     made: bool
 
 
-def pack(base: str | None, packages: Sequence[str] = (), python: str | None = None) -> Environment:
+def pack(
+    base: str | None, packages: Sequence[str] = (), python: str | None = None
+) -> PackedEnvironment:
     """The archive; `base` is the folder that the user has named for such things. `packages` are names to pack instead
     of what the program has imported, `*` for all; `python` is the one that the hosts are to run, if it is known."""
     found = chosen(packages)
@@ -126,7 +128,7 @@ def pack(base: str | None, packages: Sequence[str] = (), python: str | None = No
 
     path = kept(base, f"environment-{checksum}", fill) / name
     names = tuple(sorted(f"{dist.name} {dist.version}" for dist in found))
-    environment = Environment(str(path), checksum, names, path.stat().st_size, made)
+    environment = PackedEnvironment(str(path), checksum, names, path.stat().st_size, made)
     _log.info("the environment: %s", ", ".join(names))
     _log.log(
         30 if made else 20,

@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import site
 import stat
 import subprocess
 import sys
@@ -106,14 +107,18 @@ def stage(declared: Declared, base: str | None) -> Dependencies:
     return Dependencies(tuple(parts), base)
 
 
+# What is shipped in another way, or is there.
+_NOT_OWN = frozenset({"__main__", "millstream", "pyflink", "pyspark", "py4j"})
+
+
 def own_modules() -> list[str]:
     """The files and folders of what the program has imported that is not installed: modules beside it, and projects
     that are worked on where they are. Functions of theirs are shipped by name."""
     standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    standard += [sys.prefix, sys.base_prefix]
+    standard += [*site.getsitepackages(), site.getusersitepackages()]
     found = set()
     for name, module in list(sys.modules.items()):
-        if "." in name or name in ("__main__", "millstream", "pyflink"):
+        if "." in name or name in _NOT_OWN:
             continue
         folders = list(getattr(module, "__path__", None) or ())
         file = folders[0] if folders else getattr(module, "__file__", None)

@@ -72,7 +72,7 @@ def test_it_is_packed_once(small: list[Distribution], tmp_path: Path) -> None:
     assert fits["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def unpacked(packed: environment.Environment, folder: Path) -> str:
+def unpacked(packed: environment.PackedEnvironment, folder: Path) -> str:
     with zipfile.ZipFile(packed.path) as archive:
         archive.extractall(folder)
     python = folder / "bin" / "python"
@@ -138,7 +138,7 @@ class Wheel(Distribution):
         return Path(str(path))
 
     @property
-    def metadata(self) -> Message:  # type: ignore[override]
+    def metadata(self) -> Message:
         return Message()
 
 

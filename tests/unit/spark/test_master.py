@@ -8,7 +8,7 @@ import pytest
 
 from millstream.errors import ClusterUnreachable
 from millstream.spark.executors import _told
-from millstream.spark.master import lost_master, require_master
+from millstream.spark.master import addresses, lost_master, require_master
 
 
 def free_port() -> int:
@@ -26,7 +26,7 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def pass_by(self, seconds: float) -> None:
         self.now += seconds
 
 
@@ -34,7 +34,7 @@ def test_all_addresses_are_tried_and_said() -> None:
     ports, time = (free_port(), free_port()), Time()
     master = f"spark://127.0.0.1:{ports[0]},localhost:{ports[1]}"
     with pytest.raises(ClusterUnreachable) as caught:
-        require_master(master, seconds=10, clock=time, sleep=time.sleep)
+        require_master(master, seconds=10, clock=time, sleep=time.pass_by)
     assert caught.value.evidence["tried"].splitlines() == [
         f"127.0.0.1:{ports[0]}: ConnectionRefusedError: [Errno 111] Connection refused",
         f"localhost:{ports[1]}: ConnectionRefusedError: [Errno 111] Connection refused",
@@ -48,19 +48,20 @@ def test_one_that_answers_is_enough_and_one_that_is_started_again_is_waited_for(
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
 
-        def sleep(seconds: float) -> None:
-            time.sleep(seconds)
+        def wait(seconds: float) -> None:
+            time.pass_by(seconds)
             if time.now > 3:
                 server.listen()
 
         master = f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}"
-        require_master(master, seconds=10, clock=time, sleep=sleep)
+        require_master(master, seconds=10, clock=time, sleep=wait)
     assert 3 < time.now < 10
 
 
 def test_a_master_that_spark_finds_otherwise_is_not_looked_for() -> None:
-    require_master("yarn", seconds=0)
-    require_master("local[2]", seconds=0)
+    assert [addresses(master) for master in ("yarn", "local[2]", "local-cluster[2,1,1024]")] == [
+        []
+    ] * 3
 
 
 def test_who_answers_and_is_no_master() -> None:

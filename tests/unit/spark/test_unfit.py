@@ -74,7 +74,7 @@ def test_what_the_program_lacks_is_not_the_executors_fault() -> None:
 
 
 def test_a_worker_of_another_version_says_so_before_it_unpacks_the_job() -> None:
-    packed = pack("a job")  # type: ignore[arg-type]
+    packed = pack("a job")
     assert packed == __version__.encode() + b"\n" + pickle.dumps("a job")
     with pytest.raises(
         ExecutorUnusable, match=f"has Millstream {__version__}, the driver 99.1"
