@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from millstream.redaction import get_logger
 from millstream.spark import probe
 
-__all__ = ["ExecutorFacts", "examine", "executor_hosts", "master_has", "watch"]
+__all__ = ["ExecutorFacts", "examine", "executor_hosts", "master_has", "needed", "watch"]
 
 _log = get_logger("millstream.job")
 
@@ -32,6 +32,8 @@ _AGAIN = 60.0
 _LOOK = 1.0
 
 _watched: set[str] = set()
+# The epochs of this process whose tasks run, or wait.
+_epochs: list[object] = []
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,19 @@ def _facts(row: dict[str, Any], began: float, ended: float) -> ExecutorFacts:
 # -- none there ---------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def needed() -> Iterator[None]:
+    """Around the tasks of an epoch: somebody needs executors."""
+    mark = object()
+    _epochs.append(mark)
+    try:
+        yield
+    finally:
+        _epochs.remove(mark)
+
+
 def watch(session: SparkSession) -> None:
-    """From now on say it when tasks wait and there is no executor to run them. Once for each application."""
+    """From now on say it when an epoch waits and there is no executor to run it. Once for each application."""
     application = str(session.sparkContext.applicationId)
     if application in _watched:
         return
@@ -141,12 +154,13 @@ def watch(session: SparkSession) -> None:
 
 def _watch(session: SparkSession, ended: threading.Event) -> None:
     context: Any = session.sparkContext
-    tracker, since, said = context.statusTracker(), time.monotonic(), 0.0
+    since, said = time.monotonic(), 0.0
     # Py4J gives up when the JVM is gone, with errors of several kinds.
     with contextlib.suppress(Exception):
         while not ended.wait(_LOOK) and not context._jsc.sc().isStopped():
             now = time.monotonic()
-            if executor_hosts(session) or not tracker.getActiveStageIds():
+            # Spark's own tracker knows of no stage before its first task has begun.
+            if executor_hosts(session) or not _epochs:
                 if said:
                     _log.warning(
                         "there are executors again: %s", ", ".join(executor_hosts(session))

@@ -22,6 +22,7 @@ from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.spark.anchor import Anchors
 from millstream.spark.compaction import run_compaction
 from millstream.spark.dependencies import ship
+from millstream.spark.executors import needed
 from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
@@ -98,10 +99,11 @@ class SparkRun(JobRun):
         def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
             of_epoch = replace(spec, first_batch=spec.first_epoch - epoch)
             frame = level_frame(self._session, self.job, of_epoch, work=work)
-            if outputs.streams and self.job.settings.restart is None:
-                # Partition by partition, so that a large result never has to fit into the driver.
-                return _messages(frame, outputs)
-            return writers.collect(frame, epoch)
+            with needed():
+                if outputs.streams and self.job.settings.restart is None:
+                    # Partition by partition, so that a large result never has to fit into the driver.
+                    return _messages(frame, outputs)
+                return writers.collect(frame, epoch)
 
         while driver.epoch(run) is Outcome.GO_ON:
             pass
@@ -148,7 +150,8 @@ class SparkRun(JobRun):
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
                 work_files.write(number, work)
-                collected = writers.collect(rows, epoch)
+                with needed():
+                    collected = writers.collect(rows, epoch)
                 work_files.remove()
                 return collected
 

@@ -131,7 +131,6 @@ def test_what_is_missing_is_said(bare: Standalone, folder: Path) -> None:
         assert driver.end(200) == 1
         said = driver.errors
     assert "[EXECUTOR_UNUSABLE] the Python of an executor does not have what a job needs" in said
-    assert re.search(r"host: 127\.0\.0\.[23]\n", said)
     python = folder / "python" / "bin" / "python3"
     assert re.search(
         rf"127\.0\.0\.[23] \(executor \d\): {python}, Python 3\.\d+\.\d+, without ", said
@@ -144,7 +143,7 @@ def test_what_is_missing_is_said(bare: Standalone, folder: Path) -> None:
 def test_an_executor_that_does_not_come_is_said(bare: Standalone, folder: Path) -> None:
     more = {**settings(bare, folder / "elsewhere"), "spark.executor.memory": "64g"}
     with Program([*with_settings(more), "job.py"], folder) as driver:
-        until(lambda: "no executor has come" in driver.errors, 120, lambda: driver.errors)
+        until(lambda: "no executor has come" in driver.errors, 250, lambda: driver.errors)
         assert f"{bare.url} was asked for spark.executor.memory=64g" in driver.errors
 
 
