@@ -162,9 +162,7 @@ def _watch(session: SparkSession, ended: threading.Event) -> None:
             # Spark's own tracker knows of no stage before its first task has begun.
             if executor_hosts(session) or not _epochs:
                 if said:
-                    _log.warning(
-                        "there are executors again: %s", ", ".join(executor_hosts(session))
-                    )
+                    _log.warning("executors have come: %s", ", ".join(executor_hosts(session)))
                 since, said = now, 0.0
             elif now - since >= _SILENT and (not said or now - said >= _AGAIN):
                 said = now

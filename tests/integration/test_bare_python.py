@@ -19,7 +19,7 @@ from tests.integration.test_clusters import EXECUTORS, with_settings
 from tests.packages import make_wheel
 from tests.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 # Counts words; `shouting` is a requirement, `beside` a module beside the program.
 PROGRAM = """
@@ -107,7 +107,7 @@ def test_a_job_with_requirements_runs_from_one_command(bare: Standalone, folder:
     command = with_settings(settings(bare, elsewhere))
     command += ["--ship-environment", "-pyreq", f"{folder}/requirements.txt#{folder}/packages"]
     with Program([*command, "program/job.py"], folder) as driver:
-        assert driver.end(280) == 0, driver.errors
+        assert driver.end(550) == 0, driver.errors
         assert "MB is packed in" in driver.errors
         lines = [line.partition("> ")[2] for line in driver.lines]
     counts = Counter(line for line in lines if line.startswith("("))

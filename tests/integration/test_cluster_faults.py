@@ -16,7 +16,7 @@ from tests.integration.processes import MARK, MILLSTREAM, Program, quick_environ
 from tests.integration.test_clusters import EXECUTORS, with_settings
 from tests.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
 # Without end, until it is stopped; about as many records in an epoch as in any other.
 JOB = """
@@ -44,6 +44,7 @@ class Running:
     def __init__(self, folder: Path, driver: Program) -> None:
         self.shared = folder / "shared"
         self._out = folder / "out"
+        self._saved = folder / "savepoints"
         self._driver = driver
 
     def rows(self) -> list[tuple[int, int, int]]:
@@ -61,8 +62,8 @@ class Running:
         """Wait for output of some more epochs."""
         before = len(self.rows())
         until(
-            lambda: self._driver.process.poll() is not None or len(self.rows()) > before + 300,
-            120,
+            lambda: self._driver.process.poll() is not None or len(self.rows()) > before + 120,
+            250,
             lambda: self._driver.errors,
         )
         assert self._driver.process.poll() is None, self._driver.errors
@@ -72,10 +73,10 @@ class Running:
         return self._driver.errors
 
     def stop(self) -> None:
-        command = [*MILLSTREAM, "stop", "--dir", str(self.shared), "faults"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        command = [*MILLSTREAM, "stop", "--dir", str(self.shared), "-p", str(self._saved), "faults"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
         assert done.returncode == 0, done.stderr + self._driver.errors
-        assert self._driver.end(60) == 0, self._driver.errors
+        assert self._driver.end(250) == 0, self._driver.errors
 
     def assert_exact(self) -> None:
         rows = sorted(self.rows(), key=lambda row: row[2])
@@ -132,8 +133,10 @@ def lose_master(cluster: Standalone, job: Running) -> None:
 
 def lose_folder(cluster: Standalone, job: Running) -> None:
     away = job.shared.with_name("away")
+    said = "starts again in 0.3 s: [STORAGE_AWAY]"
+    before = job.errors.count(said)
     job.shared.rename(away)
-    until(lambda: "STORAGE_AWAY" in job.errors, 120, lambda: job.errors)
+    until(lambda: job.errors.count(said) > before + 1, 250, lambda: job.errors)
     assert not job.shared.exists()
     away.rename(job.shared)
 

@@ -53,7 +53,7 @@ def test_it_is_said_while_an_epoch_waits_and_taken_back(
         with executors.needed():
             until(lambda: "no executor has come" in caplog.text)
             hosts.append("a")
-            until(lambda: "there are executors again: a" in caplog.text)
+            until(lambda: "executors have come: a" in caplog.text)
     finally:
         ended.set()
         watching.join()
