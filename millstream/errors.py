@@ -11,6 +11,8 @@ MillstreamError
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
 ├── ConfigurationError           CONFIGURATION_INVALID    a bad configuration value
 ├── RuntimeUnusable              ENVIRONMENT_UNUSABLE     Java, Python or Spark is missing or unfit
+│   ├── ExecutorUnusable         EXECUTOR_UNUSABLE        the Python of an executor lacks packages, or does not fit
+│   └── ClusterUnreachable       CLUSTER_UNREACHABLE      there is no master where one should be
 ├── SessionError                 SESSION_FAILED           a session cannot be started, reached or asked
 └── JobError                     JOB_FAILED               a running job failed
     ├── UserFunctionError        USER_FUNCTION_FAILED
@@ -29,6 +31,7 @@ MillstreamError
     │   ├── StateNotSigned       STATE_NOT_SIGNED         a file is not signed with the job's key
     │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or may not be used
     │   ├── StateNotSerializable STATE_NOT_SERIALIZABLE   a value that cannot be written, or not be read again
+    │   ├── StorageAway          STORAGE_AWAY             the job's folder is not there; it may come back
     │   ├── CheckpointFailed     CHECKPOINT_FAILED        a checkpoint or savepoint was not written, or not in time
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
     ├── DependencyError          DEPENDENCY_FAILED        a file or package of the program cannot be put in place
@@ -55,10 +58,12 @@ from millstream.redaction import shown
 
 __all__ = [
     "CheckpointFailed",
+    "ClusterUnreachable",
     "ConfigurationError",
     "DependencyError",
     "EmptyProgramError",
     "EngineError",
+    "ExecutorUnusable",
     "FunctionNotSerializable",
     "InvalidArgument",
     "JobCancelled",
@@ -86,6 +91,7 @@ __all__ = [
     "StateNotSerializable",
     "StateNotSigned",
     "StateNotTrusted",
+    "StorageAway",
     "TypeMismatchError",
     "UnsupportedOperation",
     "UserFunctionError",
@@ -209,6 +215,18 @@ class RuntimeUnusable(MillstreamError):
     code = "ENVIRONMENT_UNUSABLE"
 
 
+class ExecutorUnusable(RuntimeUnusable):
+    """The Python of an executor does not have what a job needs, or is another than the driver's."""
+
+    code = "EXECUTOR_UNUSABLE"
+
+
+class ClusterUnreachable(RuntimeUnusable):
+    """The master of a cluster cannot be reached, or does not answer."""
+
+    code = "CLUSTER_UNREACHABLE"
+
+
 class SessionError(MillstreamError):
     """A session cannot be started or reached, or does not do what it is asked for."""
 
@@ -315,6 +333,12 @@ class StateNotSerializable(StateError):
     """A value of a state cannot be written, or could not be read again."""
 
     code = "STATE_NOT_SERIALIZABLE"
+
+
+class StorageAway(StateError, OSError):
+    """The folder of a job is not there, as when a disk of the network is lost for a while."""
+
+    code = "STORAGE_AWAY"
 
 
 class CheckpointFailed(StateError):

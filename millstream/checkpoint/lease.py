@@ -6,7 +6,8 @@ and at once if its driver ran on this machine and is gone. Only the change is lo
 time in the file, so the clocks of two machines need not agree.
 
 A driver that was paused for longer than its `ttl` may come back to a lease that another has taken:
-`check` before each step that must not be done twice.
+`check` before each step that must not be done twice. So may one that could not reach the folder for so
+long: it does nothing (`StorageAway`) until it can, and has seen that the lease is still its own.
 
 A driver that was elected (`millstream.ha`) takes the lease at once from whoever the same election had
 chosen before. The number of its term is published as a file of its own, `terms/<number>`, which can be
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import msgspec
 
-from millstream.errors import JobLocked
+from millstream.errors import JobLocked, StorageAway
 from millstream.storage.storage import Storage, shown_root
 
 __all__ = [
@@ -85,6 +86,8 @@ class Lease:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.lost: JobLocked | None = None
+        # Set while the folder cannot be reached, from a ttl after the last renewal on: others may take over.
+        self.away: StorageAway | None = None
         # True if a driver held it before and did not give it back: it has died.
         self.took_over = False
         # Called by the thread of `keep`: when it has renewed the lease, with the time before, and when that is lost.
@@ -184,14 +187,20 @@ class Lease:
     def renew(self) -> None:
         """Show that this driver lives; `JobLocked` if it has lost the lease."""
         with self._lock:
-            self.check()
+            self._check()
             counter = self._record.counter + 1
             record = _at(msgspec.structs.replace(self._record, counter=counter), self._clock)
             self._storage.write(LEASE_NAME, msgspec.json.encode(record))
             self._record = record
 
     def check(self) -> None:
-        """`JobLocked` if the lease is no longer this driver's."""
+        """`JobLocked` if the lease is no longer this driver's, `StorageAway` if that cannot be told."""
+        with self._lock:
+            if self.lost is None and self.away is not None:
+                raise self.away
+            self._check()
+
+    def _check(self) -> None:
         with self._lock:
             if self.lost is None:
                 if self._record.term:
@@ -226,7 +235,7 @@ class Lease:
         with self._lock:
             try:
                 self.check()
-            except JobLocked:
+            except (JobLocked, StorageAway):
                 return
             self._storage.delete(LEASE_NAME)
 
@@ -236,18 +245,33 @@ class Lease:
             before = elapsed()
             try:
                 self.renew()
+                if self.away is not None:
+                    # Somebody may be about to take over who has seen the lease stand still: let it write.
+                    self._stopped.wait(self._record.ttl / 10)
+                    self._check()
             except JobLocked as loss:
                 self.on_loss(loss)
                 return
             except Exception as error:  # of any class a remote file system's driver has
                 # May pass; but after a ttl without renewal others may take over.
-                if elapsed() - renewed >= self._record.ttl:
+                if elapsed() - renewed < self._record.ttl:
+                    continue
+                if self._record.term:
+                    # Others stand by, and one of them leads by now.
                     self.lost = self._loss(f"it could not be renewed: {error}", None)
                     self.on_loss(self.lost)
                     return
+                self.away = self._absence(error)
             else:
-                renewed = elapsed()
+                renewed, self.away = elapsed(), None
                 self.on_renewal(before)
+
+    def _absence(self, error: Exception) -> StorageAway:
+        return StorageAway(
+            f"the lease of the job {self._record.job_name!r} could not be renewed for {self._record.ttl:g} s: {error}",
+            folder=shown_root(self._storage.root),
+            hint="make its folder reachable again; the job goes on then, unless another driver has taken over",
+        )
 
     def _loss(self, why: str, holder: LeaseRecord | None) -> JobLocked:
         return JobLocked(

@@ -1,8 +1,8 @@
 """`millstream doctor`: is this machine fit to run Millstream, and if not, what to type.
 
 Gathers the facts (`millstream.cli.facts`), has them judged (`millstream.cli.checks`) and prints the
-findings. With `--spark` it also runs a job, the only place outside `millstream.spark` that
-imports pyspark.
+findings; of a cluster, `millstream.cli.cluster`. With `--spark` it also runs a job, the only place outside
+`millstream.spark` that imports pyspark.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from millstream.cli import checks, facts
+from millstream.cli.program import parse_settings
 
 if TYPE_CHECKING:
     from millstream.cli.checks import Finding
@@ -101,8 +102,8 @@ def _run_spark_job() -> Finding:
     return checks.check_spark_run(time.monotonic() - began)
 
 
-def examine(*, spark: bool = False) -> Iterator[Finding]:
-    """Every finding about this machine, one by one as it is made.
+def examine(*, spark: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """Every finding about this machine, one by one as it is made; and about the cluster that the settings name.
 
     >>> [finding.name for finding in examine()][:2]
     ['Java', 'Python']
@@ -116,6 +117,11 @@ def examine(*, spark: bool = False) -> Iterator[Finding]:
         yield checks.check_extra(extra, distribution, facts.installed(distribution))
     if spark:
         yield _run_spark_job()
+    master = (settings or {}).get("spark.master", "local")
+    if master != "local" and not master.startswith("local["):
+        from millstream.cli.cluster import examine_cluster
+
+        yield from examine_cluster(settings or {})
 
 
 def _print_line(finding: Finding) -> None:
@@ -128,15 +134,26 @@ def _print_line(finding: Finding) -> None:
 
 @click.command()
 @click.option("--spark", is_flag=True, help="Also start a local Spark and run a small job on it.")
+@click.option(
+    "-D",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Settings of the jobs to come. With spark.master=spark://... that cluster is checked too, and with "
+    "execution.checkpointing.dir whether all of it sees that folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(*, spark: bool, as_json: bool) -> None:
-    """Check that this machine can run Millstream.
+def doctor(*, spark: bool, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Check that this machine can run Millstream, and that a cluster can.
 
     Says of each thing what was found and, where needed, the command that puts it right. Ends with
     code 1 if anything fails.
+
+    \b
+    millstream doctor -Dspark.master=spark://host:7077 -Dexecution.checkpointing.dir=/shared/checkpoints
     """
     findings = []
-    for finding in examine(spark=spark):
+    for finding in examine(spark=spark, settings=parse_settings(pairs)):
         findings.append(finding)
         if not as_json:
             _print_line(finding)

@@ -62,6 +62,12 @@ __all__ = ["run"]
     metavar="JOB",
     help="Go on from the last checkpoint of this job (name or id); fail if there is none.",
 )
+@click.option(
+    "--ship-environment",
+    "ship_environment",
+    is_flag=True,
+    help="Ship the packages of this environment to a cluster whose hosts have a bare Python.",
+)
 @click.option("--fresh", is_flag=True, help="Forget the job's checkpoints and start anew.")
 @click.option(
     "--standby",
@@ -85,6 +91,7 @@ def run(
     fresh: bool,
     standby: bool,
     upgrade: bool,
+    ship_environment: bool,
     **options: Any,
 ) -> None:
     """Run a program. With execution.checkpointing.dir set, a job that was stopped or killed goes on
@@ -110,6 +117,7 @@ def run(
         "execution.state-recovery.claim-mode": claim_mode,
         "millstream.recovery.resume": "never" if fresh else resume,
         "millstream.high-availability.standby": "true" if standby else None,
+        "millstream.environment.ship": "true" if ship_environment else None,
     }
     with guarded(traceback_wanted=traceback_wanted):
         program = parse_program(**options)

@@ -46,6 +46,8 @@ class Declared:
     cached_files: tuple[CachedFile, ...] = ()
     executable: str | None = None
     jars: tuple[str, ...] = ()
+    environment: bool = False
+    environment_packages: tuple[str, ...] = ()
 
 
 class DistributedCache:
@@ -91,6 +93,8 @@ def declared(configuration: Configuration) -> Declared:
             *_list(options.get(configuration, options.JARS)),
             *(_local(path) for path in _list(options.get(configuration, options.CLASSPATHS))),
         ),
+        environment=options.get(configuration, options.SHIP_ENVIRONMENT),
+        environment_packages=_words(options.get(configuration, options.ENVIRONMENT_PACKAGES)),
     )
 
 

@@ -235,6 +235,16 @@ PYTHON_EXECUTABLE = _known(
     _key("python.executable").string_type().no_default_value(),
     "The Python that the workers run.",
 )
+SHIP_ENVIRONMENT = _known(
+    _key("millstream.environment.ship").boolean_type().default_value(False),
+    "Pack the driver's packages and the program's modules, and ship them to hosts that have a bare Python of the same "
+    "version (`--ship-environment`).",
+)
+ENVIRONMENT_PACKAGES = _known(
+    _key("millstream.environment.packages").string_type().no_default_value(),
+    "The packages to ship with Millstream, by name and separated by commas, `*` for all that are installed; if it is "
+    "not set, those that the program has imported.",
+)
 
 # ------------------------------------------------------------------ checkpoints and state
 

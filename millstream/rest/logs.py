@@ -37,6 +37,10 @@ class LogLines(logging.Handler):
             self.handleError(record)
             return
         self._lines.extend(line[:_LONGEST] for line in text.split("\n"))
+        # Python prints warnings of loggers that nobody listens to. Who only keeps them must not silence them.
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and not _others_listen(record, self):
+            last.handle(record)
 
     def last(self, lines: int) -> list[str]:
         """The last lines, in their order."""
@@ -46,6 +50,15 @@ class LogLines(logging.Handler):
     def attach(self) -> None:
         """Listen from now on, once."""
         get_logger("millstream").addHandler(self)
+
+
+def _others_listen(record: logging.LogRecord, own: logging.Handler) -> bool:
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        if any(handler is not own for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 LOGS = LogLines()

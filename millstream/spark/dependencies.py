@@ -10,11 +10,12 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from millstream.common.dependencies import Declared
+from millstream.runtime.driver.environment import PYTHON, pack
 from millstream.runtime.driver.job import Job
 from millstream.runtime.task.dependencies import Dependencies, ShippedFile, prepare, staged_path
 from millstream.runtime.task.spec import JobSpec
 
-__all__ = ["add_jars", "enter", "ship"]
+__all__ = ["add_jars", "enter", "environment_python", "ship"]
 
 _HOME = os.getcwd()
 """Where this worker was started; Spark's own paths may be relative to it."""
@@ -34,8 +35,24 @@ def ship(session: SparkSession, job: Job) -> None:
     default = _default_python.setdefault(str(context.applicationId), context.pythonExec)
     context.pythonExec = (
         _python(session, job.settings.dependencies, job.dependencies, made.working_folder)
+        or environment_python(session, job.settings.dependencies, job.settings.local_dir, default)
         or default
     )
+
+
+def environment_python(
+    session: SparkSession, declared: Declared, base: str | None, default: str
+) -> str | None:
+    """The Python of the driver's environment on executors, if it is to be shipped. In one process there is no other."""
+    context = session.sparkContext
+    master = str(context.master)
+    if not declared.environment or master == "local" or master.startswith("local["):
+        return None
+    wanted = None if default == "python3" else default
+    packed = pack(base, declared.environment_packages, wanted)
+    folder = f"environment-{packed.checksum}"
+    context.addArchive(f"{packed.path}#{folder}")
+    return f"./{folder}/{PYTHON}"
 
 
 def _python(

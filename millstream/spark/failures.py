@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.errors import EngineError, MillstreamError, decode
+from millstream.spark.unfit import unfit
 
 __all__ = ["translate"]
 
@@ -15,6 +16,9 @@ def translate(error: BaseException) -> MillstreamError:
     own = decode(text)
     if own is not None:
         return own
+    host = unfit(text)
+    if host is not None:
+        return host
     condition = getattr(error, "getCondition", lambda: None)()
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return EngineError(

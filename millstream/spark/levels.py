@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -20,7 +19,7 @@ from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.rows import SCHEMA_DDL
 from millstream.spark.anchor import Anchors
 from millstream.spark.work import slot_count
-from millstream.spark.worker import FRAME_PARTITION, frame_level, level, source_level
+from millstream.spark.worker import FRAME_PARTITION, frame_level, level, pack, source_level
 
 __all__ = ["level_frame"]
 
@@ -38,7 +37,7 @@ def level_frame(
     `reads` says whether frames of the user's are read, if that does not follow from `work`."""
     if spec.batch:
         spec = replace(spec, presorted=True)
-    shipped = pickle.dumps(spec)
+    shipped = pack(spec)
     frames = []
     if work:
         frames.append(_planned_sources(session, spec, shipped, work))

@@ -25,6 +25,7 @@ from millstream.spark.anchor import Anchors
 from millstream.spark.attach import join_pool
 from millstream.spark.compaction import run_compaction
 from millstream.spark.dependencies import ship
+from millstream.spark.executors import needed
 from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
@@ -35,6 +36,7 @@ from millstream.spark.session import (
     slot_count,
     temporary_folder,
 )
+from millstream.spark.unfit import with_facts
 from millstream.spark.warm_up import warm_up_folder, warm_up_job
 from millstream.spark.work import WorkFiles
 from millstream.spark.writers import SparkWriters, collect_rows
@@ -91,7 +93,7 @@ class SparkRun(JobRun):
             self._run_stream(spec, driver, writers)
 
     def _translate(self, error: BaseException) -> BaseException:
-        return translate(error)
+        return with_facts(self._session, translate(error))
 
     def warm_up(self) -> None:
         """Run a small job of the same shape."""
@@ -134,10 +136,11 @@ class SparkRun(JobRun):
         def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
             of_epoch = replace(spec, first_batch=spec.first_epoch - epoch)
             frame = level_frame(self._session, self.job, of_epoch, work=work)
-            if outputs.streams and self.job.settings.restart is None:
-                # Partition by partition, so that a large result never has to fit into the driver.
-                return _messages(frame, outputs)
-            return writers.collect(frame, epoch)
+            with needed():
+                if outputs.streams and self.job.settings.restart is None:
+                    # Partition by partition, so that a large result never has to fit into the driver.
+                    return _messages(frame, outputs)
+                return writers.collect(frame, epoch)
 
         while driver.epoch(run) is Outcome.GO_ON:
             pass
@@ -184,7 +187,8 @@ class SparkRun(JobRun):
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
                 work_files.write(number, work)
-                collected = writers.collect(rows, epoch)
+                with needed():
+                    collected = writers.collect(rows, epoch)
                 work_files.remove()
                 return collected
 

@@ -24,6 +24,8 @@ from pyspark.sql import SparkSession
 from millstream.errors import RuntimeUnusable
 from millstream.spark.attach import apply_to_job, attached, beside
 from millstream.spark.dependencies import add_jars
+from millstream.spark.executors import watch
+from millstream.spark.master import lost_master, require_master
 
 __all__ = [
     "executor_count",
@@ -80,6 +82,8 @@ def job_session(options: Mapping[str, str]) -> SparkSession:
         base = SparkSession.active()
     except PySparkRuntimeError:
         base = make_session(options)
+    if is_cluster(base):
+        watch(base)
     session = base.newSession()
     apply_to_job(session, options)
     add_jars(session, [jar for jar in options.get("spark.jars", "").split(",") if jar])
@@ -138,6 +142,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     settings = {**_CONTEXT, **(_LOCAL if local else {}), **given}
     settings.setdefault("spark.driver.extraJavaOptions", _QUIET)
     _choose_python(settings.get("spark.pyspark.python"), local=local)
+    require_master(settings["spark.master"])
     if local:
         # Neither the machine's name nor its other addresses matter then; Spark warns of both.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -147,6 +152,9 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     try:
         session = beside(builder.getOrCreate)
     except Exception as error:
+        lost = lost_master(settings["spark.master"], error)
+        if lost is not None:
+            raise lost from error
         msg = f"Spark did not start: {type(error).__name__}: {error}"
         raise RuntimeUnusable(
             msg, master=settings["spark.master"], hint="run `millstream doctor --spark`"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from millstream import __version__
 from millstream.connectors.columns import as_columns, as_records
 from millstream.errors import JobError, MillstreamError, encode, told
 from millstream.runtime.base import failpoints
@@ -25,9 +27,10 @@ from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
 from millstream.spark.modules import enter_program
+from millstream.spark.unfit import another_version
 from millstream.spark.work import read_work
 
-__all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "source_level"]
+__all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "pack", "source_level"]
 
 FRAME_PARTITION = "__millstream_partition"
 
@@ -59,15 +62,24 @@ def _begin_task() -> None:
         gc.freeze()
 
 
+def pack(spec: JobSpec) -> bytes:
+    """The job for the workers, behind the version of whoever packs it: another may not be able to unpack it."""
+    return __version__.encode() + b"\n" + pickle.dumps(spec)
+
+
 def load(run_id: str, spec: bytes) -> JobSpec:
     """The job, unpacked once per process and run."""
     if run_id not in _specs:
+        version, _, pickled = spec.partition(b"\n")
+        problem = another_version(version.decode(), sys.executable)
+        if problem is not None:
+            raise problem
         while len(_specs) >= _KEPT_SPECS:
             _specs.pop(next(iter(_specs)))
         if os.environ.get("MILLSTREAM_PYFLINK"):
             # The job is a PyFlink program: its modules, shipped by name, may import pyflink.
             import_module("millstream.pyflink").install()
-        job: JobSpec = pickle.loads(spec)
+        job: JobSpec = pickle.loads(pickled)
         _specs[run_id] = job
     unpacked = _specs[run_id]
     # Functions from modules beside the user's script are shipped by name.

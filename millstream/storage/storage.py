@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeAlias
 
 from millstream import redaction
-from millstream.errors import ConfigurationError
+from millstream.errors import ConfigurationError, StorageAway
 from millstream.storage.seal import Seal
 
 __all__ = ["LocalStorage", "Storage", "checked_file_name", "shown_root", "stable"]
@@ -148,6 +148,10 @@ class Storage(ABC):
         with other.open_read(name) as source, self.open_write(to_name) as target:
             shutil.copyfileobj(source, target, _CHUNK)
 
+    def expect(self) -> None:
+        """From now on the root is known to be there: if it is not, that is trouble (`StorageAway`) and no empty folder.
+        Behind a URL nothing looks empty because it cannot be reached."""
+
     def check_private(self) -> None:
         """Raise if anybody may change what is kept here: who can do that can have the job do anything."""
 
@@ -177,6 +181,7 @@ class LocalStorage(Storage):
     def __init__(self, root: str, *, durable: bool = True) -> None:
         self._root = Path(root)
         self._durable = durable
+        self._expected = False
 
     @property
     def root(self) -> str:
@@ -194,10 +199,18 @@ class LocalStorage(Storage):
         return self._placed(name, os.replace)
 
     def open_read(self, name: str) -> BinaryIO:
-        return self._file(name).open("rb")
+        try:
+            return self._file(name).open("rb")
+        except FileNotFoundError:
+            self._require_root()
+            raise
 
     def read(self, name: str) -> bytes:
-        return self._file(name).read_bytes()
+        try:
+            return self._file(name).read_bytes()
+        except FileNotFoundError:
+            self._require_root()
+            raise
 
     def exists(self, name: str) -> bool:
         return self.size(name) is not None
@@ -206,6 +219,7 @@ class LocalStorage(Storage):
         try:
             facts = self._file(name).stat()
         except (FileNotFoundError, NotADirectoryError):
+            self._require_root()
             return None
         return facts.st_size if stat.S_ISREG(facts.st_mode) else None
 
@@ -213,6 +227,7 @@ class LocalStorage(Storage):
         try:
             names = os.listdir(self._root / checked_file_name(folder, empty=True))
         except (FileNotFoundError, NotADirectoryError):
+            self._require_root()
             return []
         return sorted(name for name in names if not name.startswith("."))
 
@@ -244,6 +259,18 @@ class LocalStorage(Storage):
             for entry in list(path.iterdir()):
                 if entry.name.startswith(".") and entry.is_file():
                     entry.unlink(missing_ok=True)
+
+    def expect(self) -> None:
+        self._expected = True
+
+    def _require_root(self) -> None:
+        """What is not there is missing only if the root is there. That of a network's disk that is lost is not."""
+        if self._expected and not self._root.is_dir():
+            raise StorageAway(
+                "the job's folder is not there any more",
+                folder=shown_root(self.root),
+                hint="is the disk of the network still mounted? The job goes on when the folder is back as it was",
+            )
 
     def check_private(self) -> None:
         try:
@@ -281,6 +308,7 @@ class LocalStorage(Storage):
         try:
             descriptor = os.open(hidden, _CREATE, 0o600)
         except FileNotFoundError:
+            self._require_root()
             self._make_folder(path.parent)
             descriptor = os.open(hidden, _CREATE, 0o600)
         try:

@@ -17,6 +17,7 @@ from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.progress import describe
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import (
+    ExecutorUnusable,
     InvalidArgument,
     JobError,
     JobLocked,
@@ -147,6 +148,11 @@ def test_exponential_delay_is_spread(chance, pause):
 
 def test_without_checkpoints_there_is_no_restart():
     assert restarts(checkpointing=False).pause(TROUBLE, 0) is None
+
+
+def test_a_host_that_does_not_fit_ends_a_job_only_at_its_start():
+    assert restarts().pause(ExecutorUnusable("no packages there"), -1) is None
+    assert restarts().pause(ExecutorUnusable("no packages there"), 0) is not None
 
 
 def test_with_checkpoints_there_are_restarts_without_end():

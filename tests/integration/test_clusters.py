@@ -141,6 +141,7 @@ def on_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
         }
         printed = run_all(with_settings(settings), folder, [*examples(), moving])
         assert printed["session"] == [url]
+        printed["submitted"] = run_submitted(url, folder)
 
         def executors() -> list[str]:
             return [c for c in marked(mark).values() if "pyspark.daemon" in c or "Backend" in c]
@@ -148,6 +149,25 @@ def on_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
         assert eventually(lambda: not executors(), 30), executors()
         yield printed
     assert eventually(lambda: not marked(mark), 30), marked(mark)
+
+
+def run_submitted(url: str, folder: Path) -> list[str]:
+    """What an example prints that `spark-submit` starts, as a client outside of the cluster."""
+    conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **EXECUTORS}
+    command = [sys.executable.replace("python", "spark-submit"), "--master", url]
+    command += [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    script, environment = str(examples()[0]), {"PYSPARK_PYTHON": sys.executable}
+    with Program([*command, "--deploy-mode", "cluster", script], folder, **environment) as refused:
+        # Then there would be nobody to talk to; Spark says so itself.
+        assert refused.end(100) != 0
+        assert "not supported for python applications on standalone clusters" in refused.errors
+    return run_all([*command, "--deploy-mode", "client"], folder, examples()[:1], **environment)[
+        "word_count.py"
+    ]
+
+
+def test_spark_submit_to_a_standalone_cluster(on_standalone: dict[str, list[str]]) -> None:
+    assert Counter(on_standalone["submitted"]) == Counter(EXPECTED["word_count.py"])
 
 
 @pytest.mark.parametrize("name", NAMES)

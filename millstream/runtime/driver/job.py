@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -268,7 +269,7 @@ class Job:
                 e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index)
                 for e in self.plan.edges
             },
-            python_path=tuple(sys.path),
+            python_path=_python_path(installed=not settings.dependencies.environment),
             buffer_bytes=settings.buffer_bytes,
             buffer_records=settings.buffer_records,
             sort_memory=settings.sort_memory,
@@ -364,6 +365,13 @@ def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:
             )
         )
     return tuple(inputs)
+
+
+def _python_path(*, installed: bool) -> tuple[str, ...]:
+    """Where this process imports from, for workers that see the same disk; without what is `installed` if that is
+    shipped."""
+    own = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return tuple(path for path in sys.path if installed or path not in own)
 
 
 def build_job(graph: StreamGraph, settings: JobSettings) -> Job:

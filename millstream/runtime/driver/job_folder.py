@@ -48,7 +48,13 @@ from millstream.checkpoint.restore import (
     without_sinks,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.errors import JobLocked, LeadershipLost, StateError, StateNotFound
+from millstream.errors import (
+    JobLocked,
+    LeadershipLost,
+    StateError,
+    StateNotFound,
+    StorageAway,
+)
 from millstream.ha.election import Term
 from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
@@ -153,6 +159,7 @@ class JobFolder:
                 self.lease = Lease.acquire(self.storage, self._job.settings.name)
             else:
                 self.lease = self._take_lease(self._term)
+            self.storage.expect()
             self.lease.keep()
 
     def _take_lease(self, term: Term) -> Lease:
@@ -241,7 +248,7 @@ class JobFolder:
     def _is_held(self) -> bool:
         try:
             self.check_lease()
-        except JobLocked:
+        except (JobLocked, StorageAway):
             return False
         return True
 

@@ -18,6 +18,7 @@ from millstream.common.restart_strategy import (
 from millstream.errors import (
     CheckpointFailed,
     ConfigurationError,
+    ExecutorUnusable,
     JobError,
     JobLocked,
     KeySelectorError,
@@ -102,7 +103,9 @@ class Restarts:
 
     def pause(self, error: BaseException, epoch: int) -> float | None:
         """Seconds until the next start; None if there is none."""
-        if isinstance(error, _FINAL) or not isinstance(error, Exception):
+        # A host that comes to a running job and does not fit costs a restart, not the job.
+        late = isinstance(error, ExecutorUnusable) and epoch >= 0
+        if (isinstance(error, _FINAL) and not late) or not isinstance(error, Exception):
             return None
         if isinstance(error, CheckpointFailed) and self._tolerates(epoch):
             return 0.0

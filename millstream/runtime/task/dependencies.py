@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import site
 import stat
 import subprocess
 import sys
@@ -28,7 +29,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -37,7 +38,16 @@ from millstream.common.dependencies import Declared
 from millstream.errors import DependencyError
 from millstream.redaction import get_logger
 
-__all__ = ["Dependencies", "Prepared", "ShippedFile", "prepare", "prepared", "stage", "staged_path"]
+__all__ = [
+    "Dependencies",
+    "Prepared",
+    "ShippedFile",
+    "kept",
+    "prepare",
+    "prepared",
+    "stage",
+    "staged_path",
+]
 
 _log = get_logger("millstream.job")
 
@@ -64,7 +74,8 @@ class Dependencies:
     base: str | None = None
 
     def of(self, kind: str) -> list[ShippedFile]:
-        """The parts of one kind: file, archive, requirements, packages, cached."""
+        """The parts of one kind: file, archive, requirements, packages, cached; and, where the environment is shipped
+        too, installed (packages) and module (of the program)."""
         return [part for part in self.parts if part.kind == kind]
 
 
@@ -84,13 +95,44 @@ def stage(declared: Declared, base: str | None) -> Dependencies:
     """The files that a program has declared, copied as they are now."""
     parts = [_stage("file", path) for path in declared.files]
     parts += [_stage("archive", archive.path, archive.target) for archive in declared.archives]
+    if declared.environment:
+        parts += [_stage("module", path) for path in own_modules()]
     if declared.requirements is not None:
-        parts.append(_stage("requirements", declared.requirements))
+        packages = [_stage("requirements", declared.requirements)]
         if declared.package_folder is not None:
-            parts.append(_stage("packages", declared.package_folder))
+            packages.append(_stage("packages", declared.package_folder))
+        parts += [_installed(packages, base)] if declared.environment else packages
     for cached in declared.cached_files:
         parts.append(_stage("cached", cached.path, cached.name, cached.executable))
     return Dependencies(tuple(parts), base)
+
+
+# What is shipped in another way, or is there.
+_NOT_OWN = frozenset({"__main__", "millstream", "pyflink", "pyspark", "py4j"})
+
+
+def own_modules() -> list[str]:
+    """The files and folders of what the program has imported that is not installed: modules beside it, and projects
+    that are worked on where they are. Functions of theirs are shipped by name."""
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    standard += [*site.getsitepackages(), site.getusersitepackages()]
+    found = set()
+    for name, module in list(sys.modules.items()):
+        if "." in name or name in _NOT_OWN:
+            continue
+        folders = list(getattr(module, "__path__", None) or ())
+        file = folders[0] if folders else getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.exists(file):
+            path = os.path.abspath(file)
+            if not any(Path(path).is_relative_to(place) for place in standard):
+                found.add(path)
+    return sorted(found)
+
+
+def _installed(packages: list[ShippedFile], base: str | None) -> ShippedFile:
+    """Requirements that pip has installed here, for hosts that have no pip, or no network."""
+    place = _Place(Dependencies(tuple(packages), base), staged_path)
+    return replace(_stage("installed", place.packages()[0]), name=packages[0].name)
 
 
 def staged_path(part: ShippedFile) -> str:
@@ -126,7 +168,7 @@ def _stage(kind: str, given: str, name: str | None = None, executable: bool = Fa
     try:
         with os.fdopen(descriptor, "wb") as file:
             if path.is_dir():
-                _pack(path, file)
+                _pack(path, file, hidden=kind != "module")
             else:
                 with path.open("rb") as source:
                     shutil.copyfileobj(source, file)
@@ -146,21 +188,41 @@ _WHAT = {
     "archive": "add_python_archive, python.archives",
     "requirements": "set_python_requirements, python.requirements",
     "packages": "set_python_requirements, python.requirements",
+    "installed": "set_python_requirements, python.requirements",
+    "module": "imported by the program",
     "cached": "register_cached_file, pipeline.cached-files",
 }
 
 
-def _pack(folder: Path, file: IO[bytes]) -> None:
-    """A folder as a zip file that is the same for the same content."""
+def _pack(folder: Path, file: IO[bytes], *, hidden: bool = True) -> None:
+    """A folder as a zip file that is the same for the same content; of a package that nobody has asked to be shipped
+    only what is meant to be shown."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(folder.rglob("*")):
             if "__pycache__" in path.parts or not path.is_file():
+                continue
+            if not hidden and _is_private(path.relative_to(folder)):
                 continue
             info = zipfile.ZipInfo(path.relative_to(folder).as_posix())
             info.external_attr = stat.S_IMODE(path.stat().st_mode) << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             with path.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
                 shutil.copyfileobj(source, target)
+
+
+def _is_private(path: Path) -> bool:
+    """
+    >>> [
+    ...     _is_private(Path(name))
+    ...     for name in ("models.py", ".env", "tests/data.csv", "etc/server.key")
+    ... ]
+    [False, True, True, True]
+    """
+    return (
+        any(part.startswith(".") for part in path.parts)
+        or "tests" in path.parts[:-1]
+        or path.suffix in (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore")
+    )
 
 
 # -- where functions run ---------------------------------------------------------------------------------
@@ -204,7 +266,9 @@ class _Place:
         """Put every file of the job in place."""
         # The one that was added last is found first, as in PyFlink.
         paths = [path for part in reversed(self._all.of("file")) for path in self._file(part)]
-        paths += self._packages()
+        paths += [path for part in self._all.of("module") for path in self._module(part)]
+        paths += [str(self._folder(part)) for part in self._all.of("installed")]
+        paths += self.packages()
         cached = tuple((part.name, str(self._cached(part))) for part in self._all.of("cached"))
         made = Prepared(tuple(paths), self._working_folder(), cached)
         _remove_unused(self._ready)
@@ -228,6 +292,20 @@ class _Place:
             yield str(made / part.name)
         if not part.folder or (made / part.name / "__init__.py").exists():
             yield str(made)
+
+    def _module(self, part: ShippedFile) -> Iterator[str]:
+        shipped = self._find(part)
+
+        def fill(folder: Path) -> None:
+            if part.folder:
+                _unpack(shipped, folder / part.name)
+            else:
+                shutil.copyfile(shipped, folder / part.name)
+
+        yield str(self._once(f"module-{part.shipped}", fill))
+
+    def _folder(self, part: ShippedFile) -> Path:
+        return self._once(f"folder-{part.shipped}", _Unpacking(self._find(part), part))
 
     def _cached(self, part: ShippedFile) -> Path:
         shipped = self._find(part)
@@ -262,7 +340,7 @@ class _Place:
 
         return str(self._once(f"working-{key}", point))
 
-    def _packages(self) -> list[str]:
+    def packages(self) -> list[str]:
         """The folder into which pip has installed the requirements."""
         requirements = self._all.of("requirements")
         if not requirements:
@@ -289,23 +367,36 @@ class _Place:
         return [str(self._once(f"packages-{key}", install))]
 
     def _once(self, key: str, fill: Callable[[Path], None]) -> Path:
-        """The folder of that name, which the first process of this machine that needs it fills."""
-        place = self._ready / _checksum(key)
-        lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+        return _once(self._ready, key, fill)
+
+
+def kept(base: str | None, key: str, fill: Callable[[Path], None]) -> Path:
+    """A folder that is filled once on this machine, for all processes of the user, and removed when nobody has needed
+    it for long. The key is a checksum of what it holds, or of what that is made from."""
+    root = _root(base)
+    place = _once(root, key, fill)
+    _remove_unused(root)
+    return place
+
+
+def _once(ready: Path, key: str, fill: Callable[[Path], None]) -> Path:
+    """The folder of that name, which the first process of this machine that needs it fills."""
+    place = ready / _checksum(key)
+    lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not place.is_dir():
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not place.is_dir():
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not place.is_dir():
-                    _fill(place, fill)
-                fcntl.flock(lock, fcntl.LOCK_SH)
-        except BaseException:
-            os.close(lock)
-            raise
-        # Until this process ends, nobody removes the folder.
-        _held.append(lock)
-        os.utime(lock)
-        return place
+                _fill(place, fill)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+    except BaseException:
+        os.close(lock)
+        raise
+    # Until this process ends, nobody removes the folder.
+    _held.append(lock)
+    os.utime(lock)
+    return place
 
 
 @dataclass(frozen=True)

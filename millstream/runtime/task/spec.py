@@ -102,7 +102,11 @@ class JobSpec:
 
     def storage(self) -> Storage:
         """The job's folder, in any process."""
-        return open_storage(self.state_dir, durable=self.durable, seal=Seal.of(self.key_file))
+        storage = open_storage(self.state_dir, durable=self.durable, seal=Seal.of(self.key_file))
+        if self.durable:
+            # Its driver holds the lease there.
+            storage.expect()
+        return storage
 
 
 def store_name(vertex: JobVertex, subtask: int) -> str:

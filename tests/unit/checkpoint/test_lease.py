@@ -12,7 +12,7 @@ import pytest
 
 from millstream.checkpoint import lease as lease_module
 from millstream.checkpoint.lease import LEASE_NAME, Lease, LeaseRecord
-from millstream.errors import JobLocked
+from millstream.errors import JobLocked, StorageAway
 from millstream.storage.open import open_storage
 from millstream.storage.storage import LocalStorage
 from tests.waiting import until
@@ -325,25 +325,70 @@ def test_keep_notices_a_loss(tmp_path):
     assert in_file(storage).owner == "f" * 32
 
 
-def test_keep_outlives_short_trouble_and_gives_up_after_a_ttl(tmp_path, monkeypatch):
+class Trouble:
+    """Writing that fails; a renewal takes the time of its turn, however busy the machine is."""
+
+    def __init__(self, monkeypatch, works):
+        self.writes = 0
+        self.works = works
+        write = LocalStorage.write
+
+        def trouble(storage, name, data):
+            self.writes += 1
+            if not self.works(self.writes):
+                raise OSError("no route to host")
+            write(storage, name, data)
+
+        monkeypatch.setattr(LocalStorage, "write", trouble)
+        clock = SimpleNamespace(monotonic=lambda: self.writes * 0.15)
+        monkeypatch.setattr(lease_module, "time", clock)
+
+
+def test_keep_outlives_short_trouble_and_says_so_after_a_ttl(tmp_path, monkeypatch):
     storage = LocalStorage(str(tmp_path))
     lease = Lease.acquire(storage, "wordcount", ttl=0.4)
-    write = LocalStorage.write
-    troubles = []
-
-    def trouble(self, name, data):
-        troubles.append(name)
-        if len(troubles) != 2:
-            raise OSError("no route to host")
-        write(self, name, data)
-
-    monkeypatch.setattr(LocalStorage, "write", trouble)
-    # A renewal takes the time of its turn, however busy the machine is.
-    clock = SimpleNamespace(monotonic=lambda: len(troubles) * 0.15)
-    monkeypatch.setattr(lease_module, "time", clock)
+    trouble = Trouble(monkeypatch, lambda write: write == 2 or write > 8)
     lease.keep()
-    until(lambda: lease.lost is not None)
+    until(lambda: lease.away is not None)
     assert in_file(storage).counter == 1
-    assert len(troubles) == 5
-    assert "no route to host" in lease.lost.what
+    assert trouble.writes >= 5
+    with pytest.raises(StorageAway, match="no route to host"):
+        lease.check()
+    # Nobody has taken it meanwhile.
+    until(lambda: lease.away is None)
+    lease.check()
     lease.release()
+    assert lease.lost is None
+    assert storage.list("") == []
+
+
+def test_who_was_away_finds_that_another_has_taken_it(tmp_path, monkeypatch):
+    storage = LocalStorage(str(tmp_path))
+    lease = Lease.acquire(storage, "wordcount", ttl=0.4)
+    trouble = Trouble(monkeypatch, lambda write: False)
+    lease.keep()
+    until(lambda: lease.away is not None)
+    trouble.works = lambda write: True
+    foreign(storage)
+    until(lambda: lease.lost is not None)
+    with pytest.raises(JobLocked, match="another driver has taken it"):
+        lease.check()
+    lease.release()
+    assert in_file(storage).owner == "f" * 32
+
+
+def test_a_folder_that_is_gone_is_no_loss(tmp_path):
+    storage = LocalStorage(str(tmp_path / "job"))
+    lease = Lease.acquire(storage, "wordcount", ttl=0.4)
+    storage.expect()
+    lease.keep()
+    (tmp_path / "job").rename(tmp_path / "away")
+    with pytest.raises(StorageAway):
+        lease.check()
+    until(lambda: lease.away is not None)
+    assert not (tmp_path / "job").exists()
+    (tmp_path / "away").rename(tmp_path / "job")
+    until(lambda: lease.away is None)
+    lease.check()
+    lease.release()
+    assert lease.lost is None

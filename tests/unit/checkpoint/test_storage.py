@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import ConfigurationError
+from millstream.errors import ConfigurationError, StorageAway
 from millstream.storage import storage as storage_module
 from millstream.storage.open import open_storage
 from millstream.storage.remote import ArrowStorage, FsspecStorage
@@ -491,3 +491,27 @@ def test_secrets_are_not_shown():
     assert shown_root("s3://key:sec:ret@bucket/x") == "s3://***@bucket/x"
     for root in ("/a:b@c", "abfs://c@account/x", "s3://bucket/a:b@c"):
         assert shown_root(root) == root
+
+
+def test_a_root_that_is_gone_is_no_empty_folder(tmp_path):
+    storage = LocalStorage(str(tmp_path / "job"))
+    assert storage.list("") == []
+    storage.write("chk-1/_metadata", b"1")
+    storage.expect()
+    assert not storage.exists("chk-2/_metadata")
+    (tmp_path / "job").rename(tmp_path / "away")
+    calls = [
+        lambda: storage.list(""),
+        lambda: storage.exists("chk-1/_metadata"),
+        lambda: storage.read("chk-1/_metadata"),
+        lambda: storage.open_read("chk-1/_metadata"),
+        lambda: storage.write("chk-2/_metadata", b"2"),
+        lambda: storage.publish("chk-2/_metadata", b"2"),
+    ]
+    for call in calls:
+        with pytest.raises(StorageAway):
+            call()
+    # What is mounted there later must not find files of another disk in its place.
+    assert not (tmp_path / "job").exists()
+    (tmp_path / "away").rename(tmp_path / "job")
+    assert storage.read("chk-1/_metadata") == b"1"

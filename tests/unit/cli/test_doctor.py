@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from millstream.cli import doctor as doctor_module
 from millstream.cli import facts, main
 from millstream.cli.checks import Finding
+from millstream.errors import ClusterUnreachable
 
 
 def _script(path: Path, body: str) -> Path:
@@ -23,7 +24,9 @@ def _script(path: Path, body: str) -> Path:
 
 
 def _report(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
-    def examine(*, spark: bool = False) -> Iterator[Finding]:
+    def examine(
+        *, spark: bool = False, settings: Mapping[str, str] | None = None
+    ) -> Iterator[Finding]:
         yield from findings
         if spark:
             yield Finding("Spark job", "ok", "ran")
@@ -121,3 +124,22 @@ def test_this_machine_is_examined_without_spark() -> None:
     assert names[:3] == ["Java", "Python", "Python of the workers"]
     assert {"pyspark", "pyarrow", "pandas", "loopback", "temporary disk"} <= set(names)
     assert "Spark job" not in names
+
+
+def test_a_cluster_that_cannot_be_reached_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(settings: Mapping[str, str]) -> None:
+        assert settings["spark.master"] == "spark://nowhere:7077"
+        raise ClusterUnreachable("no master there", tried="nowhere:7077: refused", hint="start it")
+
+    monkeypatch.setattr("millstream.spark.session.make_session", unreachable)
+    words = ["doctor", "--json", "-Dspark.master=spark://nowhere:7077"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    findings = {finding["name"]: finding for finding in json.loads(result.output)["findings"]}
+    assert findings["master"] == {
+        "name": "master",
+        "status": "fail",
+        "found": "no master there (nowhere:7077: refused)",
+        "fix": "start it",
+    }
+    assert "executors" not in findings
