@@ -21,14 +21,13 @@ from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
 from millstream.graph.operators import (
     AssignOp,
-    BroadcastProcessOp,
     FeedbackSourceOp,
     FrameSourceOp,
     SinkOp,
     SourceOp,
 )
 from millstream.graph.partitioning import Strategy
-from millstream.graph.stream_graph import StreamGraph, StreamNode
+from millstream.graph.stream_graph import StreamGraph
 from millstream.runtime.codegen.keys import is_repeatable
 from millstream.runtime.operators.combining import combining
 from millstream.runtime.task.dependencies import Dependencies, stage
@@ -245,7 +244,7 @@ class Job:
             key_file=settings.key_file,
             levels=levels,
             targets={
-                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index)
+                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index, _is_broadcast(e))
                 for e in self.plan.edges
             },
             python_path=tuple(sys.path),
@@ -275,7 +274,8 @@ class Job:
             replace(
                 edge,
                 watermarked=False,
-                waits=_waits(edge, heads[edge.target_vertex].head),
+                waits=not _is_broadcast(edge)
+                and any(map(_is_broadcast, self.plan.in_edges(heads[edge.target_vertex]))),
                 **combining(edge, heads[edge.target_vertex].head),
             )
             for edge in edges
@@ -313,9 +313,9 @@ def _strategies(vertex: JobVertex) -> Iterator[WatermarkStrategy]:
             yield node.operator.strategy
 
 
-def _waits(edge: Edge, head: StreamNode) -> bool:
-    """True for the records beside a broadcast side."""
-    return isinstance(head.operator, BroadcastProcessOp) and edge.input_index == 0
+def _is_broadcast(edge: Edge) -> bool:
+    """True for what is read before everything beside it (rules 50 and 60)."""
+    return edge.partitioning.strategy is Strategy.BROADCAST
 
 
 def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:

@@ -385,7 +385,8 @@ class LevelTask:
                 yield from self._tick(chain)
         targets = self.job.targets
         begun = False
-        for row in ordered(batches, self.job.sort_memory):
+        first = {edge for edge, target in targets.items() if target.first}
+        for row in ordered(batches, self.job.sort_memory, first):
             if row.sequence >= 0 and not begun:
                 begun = True
                 self._begin_time()
