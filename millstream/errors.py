@@ -45,7 +45,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import traceback
 import zlib
 from typing import Any, ClassVar
 
@@ -87,6 +89,7 @@ __all__ = [
     "UserFunctionError",
     "decode",
     "encode",
+    "shortly",
     "told",
 ]
 
@@ -132,6 +135,8 @@ class MillstreamError(Exception):
             for name, value in evidence.items()
             if value is not None
         }
+        # What `shortly` leaves out, as Python would have shown it.
+        self.whole = ""
         super().__init__(what)
 
     def __str__(self) -> str:
@@ -345,6 +350,30 @@ class JobCancelled(JobError):
 
 def _rebuild(code: str, what: str, hint: str | None, evidence: dict[str, Any]) -> MillstreamError:
     return _BY_CODE.get(code, MillstreamError)(what, hint=hint, **evidence)
+
+
+def shortly(error: MillstreamError) -> MillstreamError:
+    """An error as a program is to see it: Python shows the program's own line and what the error says, without the steps
+    inside of Millstream, Spark and Java that led to it. They are in `whole`; what it came from is its `__context__`. If
+    the variable MILLSTREAM_TRACEBACK is set, nothing is left out.
+
+    >>> try:
+    ...     raise SourceError("nothing to read") from OSError("disk gone")
+    ... except SourceError as error:
+    ...     shown_error = shortly(error)
+    >>> "".join(traceback.format_exception(shown_error))
+    'millstream.errors.SourceError: [SOURCE_FAILED] nothing to read\\n'
+    >>> "OSError: disk gone" in shown_error.whole
+    True
+    """
+    if os.environ.get("MILLSTREAM_TRACEBACK"):
+        return error
+    error.whole = error.whole or "".join(traceback.format_exception(error))
+    if error.__cause__ is not None:
+        error.__context__ = error.__cause__
+    # Python shows no context either of an error that is raised from nothing.
+    error.__cause__ = None
+    return error.with_traceback(None)
 
 
 _MARK = re.compile(r"\[millstream-error:([A-Za-z0-9+/=]+)\]")

@@ -329,7 +329,7 @@ def execute(program: Program) -> None:
 
 def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:
     if traceback_wanted:
-        echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo(error.whole or "".join(traceback.format_exception(error)), err=True, nl=False)
     click.secho(str(error), fg="red", err=True)
     sys.exit(1)
 
@@ -349,8 +349,8 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
     """Turn what a program raises into what its user should see, and an exit code."""
     try:
         yield
-    except KeyboardInterrupt:
-        echo("Interrupted.", err=True)
+    except KeyboardInterrupt as error:
+        echo(f"Interrupted: {error}." if str(error) else "Interrupted.", err=True)
         sys.exit(130)
     except MillstreamError as error:
         _fail(error, traceback_wanted=traceback_wanted)

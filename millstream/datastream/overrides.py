@@ -16,6 +16,7 @@ from millstream.runtime.driver.job import Job
 __all__ = [
     "PlanReady",
     "configuration",
+    "has_program",
     "job_callback",
     "plan_callback",
     "program",
@@ -77,6 +78,11 @@ def set_program(words: ProgramWords | None) -> None:
     """How the command line names the program that runs from now on: the words that do, and its arguments."""
     global _program
     _program = words
+
+
+def has_program() -> bool:
+    """True if the command line runs the program, and not `python` itself."""
+    return _program is not None
 
 
 def program(files: Collection[str]) -> ProgramWords | None:

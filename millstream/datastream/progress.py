@@ -12,10 +12,11 @@ from millstream.common.constants import MAX_TIME
 from millstream.common.job_status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.redaction import shown
+from millstream.runtime.driver.job import JobSettings
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.run import JobRun
 
-__all__ = ["describe", "lasting", "progress_of"]
+__all__ = ["describe", "is_shown", "lasting", "progress_of", "say"]
 
 # From this share of the time on waiting for others is worth a word, as in Flink's REST.
 _BACK_PRESSURED = 0.1
@@ -102,11 +103,22 @@ def _restarting(run: JobRun) -> str:
     return f"{run.job.settings.name}: restarting {when} (attempt {times + 1}) after [{code}] {why}"
 
 
+def is_shown(settings: JobSettings) -> bool:
+    """Whether progress is shown: by default, if there is a terminal."""
+    return settings.progress == "true" or (settings.progress == "auto" and sys.stderr.isatty())
+
+
+def say(settings: JobSettings, text: str) -> None:
+    """A line about a job on standard error, whether that is a terminal or a log."""
+    if settings.progress != "false" and sys.stderr is not None:
+        sys.stderr.write(shown(f"{settings.name}: {text}") + "\n")
+        sys.stderr.flush()
+
+
 @contextmanager
 def progress_of(run: JobRun) -> Iterator[None]:
     """Show progress on standard error while the block runs; nothing if that is not a terminal."""
-    setting = run.job.settings.progress
-    if setting == "false" or (setting == "auto" and not sys.stderr.isatty()):
+    if not is_shown(run.job.settings):
         yield
         return
     from rich.console import Console
@@ -115,6 +127,8 @@ def progress_of(run: JobRun) -> Iterator[None]:
     from rich.text import Text
 
     console = Console(stderr=True)
+    # Nobody could bring it back after a kill.
+    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
     stop = threading.Event()
     spinner = Spinner("dots", Text(describe(run)))
     # Results printed to the same terminal go above the line; those in a pipe stay there.

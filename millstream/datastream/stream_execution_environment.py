@@ -39,7 +39,8 @@ from millstream.datastream.executor import create_run, show_run
 from millstream.datastream.program import as_type, class_given
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
-from millstream.errors import InvalidArgument, UnsupportedOperation
+from millstream.datastream.what_stays import what_stays
+from millstream.errors import InvalidArgument, MillstreamError, UnsupportedOperation, shortly
 from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, SourceOp
 from millstream.graph.plan_json import plan_as_json
 from millstream.graph.stream_graph import StreamGraph, build_stream_graph
@@ -361,24 +362,33 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink and wait for the end. Ctrl-C cancels the job."""
-        run = self._submit(self._take_job(job_name))
         try:
-            with progress_of(run):
-                seconds = run.result()
-        except KeyboardInterrupt:
-            run.cancel()
-            raise
+            run = self._submit(self._take_job(job_name))
+            try:
+                with progress_of(run):
+                    seconds = run.result()
+            except KeyboardInterrupt:
+                run.cancel()
+                raise KeyboardInterrupt(what_stays(run)) from None
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
         return JobExecutionResult(JobID(run.job.id), round(seconds * 1000))
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start everything that leads to a sink and return at once."""
-        run = self._submit(self._take_job(job_name))
+        try:
+            run = self._submit(self._take_job(job_name))
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
         return JobClient(run.job.id, run.job.settings.name, run)
 
     def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
         results = ResultQueue()
-        job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
-        run = self._create_run(job)
+        try:
+            job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
+            run = self._create_run(job)
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
         run.on_done(results.finish)
         run.start()
         return CloseableIterator(run, results)

@@ -111,6 +111,8 @@ class JobFolder:
         self.job_id = job.id
         self.default_savepoints = settings.savepoint_dir
         self.timeout = settings.checkpoint_timeout
+        # Where the job has started from, for people; nothing if it is new.
+        self.origin = ""
         self._started = False
         self._committed: Manifest | None = None
         self._claimed = ""
@@ -228,7 +230,7 @@ class JobFolder:
         # It speaks of the job that was here before.
         self.storage.delete(INTENT)
         write_manifest(self.storage, begin)
-        _log.info("starting from %s (checkpoint %d)", shown_root(path), manifest.epoch)
+        self._began(f"starting from {shown_root(path)} (checkpoint {manifest.epoch})")
         return Start(begin, self._kept([*epochs, epoch]), restored=True)
 
     def _from_latest(self, epochs: list[int], *, again: bool, exactly_once: bool) -> Start:
@@ -258,13 +260,17 @@ class JobFolder:
         layout = self._job.layout(self.job_id)
         where = f"checkpoint {manifest.epoch} of '{settings.name}'"
         manifest = self._fitting(manifest, layout, where)
-        _log.info("going on from checkpoint %d", manifest.epoch)
+        self._began(f"going on from checkpoint {manifest.epoch}")
         if not fits_as_is(manifest, layout):
             epoch = epochs[-1] + 1
             manifest = restored_manifest(manifest, layout, epoch=epoch)
             write_manifest(self.storage, manifest)
             epochs = [*epochs, epoch]
         return Start(manifest, self._kept(epochs), restored=True)
+
+    def _began(self, where: str) -> None:
+        self.origin = where
+        _log.info(where)
 
     def _fitting(self, manifest: Manifest, layout: Layout, where: str) -> Manifest:
         """The manifest, if it fits the program; without the output of sinks that the user lets go of."""

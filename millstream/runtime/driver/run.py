@@ -59,6 +59,8 @@ class JobRun(ABC):
         self.restart_at = 0.0
         # Where the job can be looked at with a browser, if a REST server of this process shows it.
         self.web_address: str | None = None
+        # Told what a user should know while the job runs.
+        self.say: Callable[[str], None] = lambda text: None
         self._cancelled = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -173,6 +175,9 @@ class JobRun(ABC):
         while True:
             try:
                 spec = driver.begin()
+                if driver.folder.origin:
+                    self.say(driver.folder.origin)
+                    driver.folder.origin = ""
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)
