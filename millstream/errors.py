@@ -5,7 +5,8 @@ MillstreamError
 ├── ProgramError                 PROGRAM_INVALID          the program cannot be built
 │   ├── NotSupportedYet          NOT_SUPPORTED_YET        a call whose feature has not landed
 │   ├── UnsupportedOperation     UNSUPPORTED_OPERATION    a call that makes no sense there
-│   │   └── ModuleNotAvailable   MODULE_NOT_AVAILABLE     a module of PyFlink's that is not served
+│   │   ├── ModuleNotAvailable   MODULE_NOT_AVAILABLE     a module of PyFlink's that is not served
+│   │   └── NameNotFound         NAME_NOT_FOUND           a call that is not there, perhaps misspelt
 │   ├── EmptyProgramError        EMPTY_PROGRAM            execute() with no operators
 │   ├── InvalidArgument          INVALID_ARGUMENT         a bad parameter
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
@@ -69,6 +70,7 @@ __all__ = [
     "MillstreamError",
     "MissingTimestamp",
     "ModuleNotAvailable",
+    "NameNotFound",
     "NoCurrentKey",
     "NotSupportedYet",
     "ProgramError",
@@ -178,6 +180,12 @@ class ModuleNotAvailable(UnsupportedOperation, ImportError):
     """A program imports a module of PyFlink's that Millstream does not serve."""
 
     code = "MODULE_NOT_AVAILABLE"
+
+
+class NameNotFound(UnsupportedOperation, AttributeError):
+    """A program calls what an object does not have."""
+
+    code = "NAME_NOT_FOUND"
 
 
 class EmptyProgramError(ProgramError):
@@ -353,9 +361,9 @@ def _rebuild(code: str, what: str, hint: str | None, evidence: dict[str, Any]) -
 
 
 def shortly(error: MillstreamError) -> MillstreamError:
-    """An error as a program is to see it: Python shows the program's own line and what the error says, without the steps
-    inside of Millstream, Spark and Java that led to it. They are in `whole`; what it came from is its `__context__`. If
-    the variable MILLSTREAM_TRACEBACK is set, nothing is left out.
+    """An error as a program is to see it: Python shows the program's own line and what the error says, without the
+    steps inside of Millstream, Spark and Java that led to it. They are in `whole`; what it came from is its
+    `__context__`. If the variable MILLSTREAM_TRACEBACK is set, nothing is left out.
 
     >>> try:
     ...     raise SourceError("nothing to read") from OSError("disk gone")

@@ -17,6 +17,7 @@ from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.execution_mode import RuntimeExecutionMode
+from millstream.common.guesses import Guesses
 from millstream.common.job_client import JobClient
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
@@ -52,12 +53,12 @@ from millstream.runtime.driver.run import JobRun
 __all__ = ["StreamExecutionEnvironment"]
 
 
-class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
+class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
     """Holds the program while it is written down, and runs it.
 
     >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
-    >>> env.from_collection([1, 2]).map(lambda n: n + 1).print()  # doctest: +ELLIPSIS
-    <millstream.datastream.data_stream_sink.DataStreamSink object at ...>
+    >>> env.from_collection([1, 2]).map(lambda n: n + 1).print()
+    <DataStreamSink 'Sink: Print to Std. Out'>
     >>> result = env.execute("add one")
     2
     3
@@ -70,6 +71,12 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         self._warned: set[str] = set()
         options.check_values(configuration)
         self._warn_of_keys()
+
+    def __repr__(self) -> str:
+        count = len(self._sinks)
+        return (
+            f"<StreamExecutionEnvironment with {count} sink{'' if count == 1 else 's'} to execute>"
+        )
 
     @staticmethod
     def get_execution_environment(

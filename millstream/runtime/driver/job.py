@@ -29,6 +29,7 @@ from millstream.graph.operators import (
 from millstream.graph.partitioning import Strategy
 from millstream.graph.stream_graph import StreamGraph
 from millstream.runtime.codegen.keys import is_repeatable
+from millstream.runtime.driver.culprits import culprit_in
 from millstream.runtime.operators.combining import combining
 from millstream.runtime.task.dependencies import Dependencies, stage
 from millstream.runtime.task.spec import EdgeTarget, JobSpec, LevelSpec, VertexSpec, store_name
@@ -417,6 +418,7 @@ def _check_ships(subject: str, operator: str, line: Any, part: Any, original: Ex
             f"{subject} cannot be sent to the workers",
             operator=operator,
             declared_at=line,
+            cannot_be_sent=culprit_in(part),
             cause=told(error),
             hint="create connections, locks and open files in open(), "
             "not in __init__ or at module level",
