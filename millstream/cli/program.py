@@ -302,7 +302,7 @@ def handed_over(
 
 def execute(program: Program) -> None:
     """Run the program to its end, as `__main__`, with the overrides in force."""
-    from millstream.datastream import overrides
+    from millstream.datastream import forgotten, overrides
 
     if program.pyflink:
         served = import_module("millstream.pyflink")
@@ -315,6 +315,7 @@ def execute(program: Program) -> None:
         with _as_if_alone(program):
             if program.script:
                 runpy.run_path(program.script, run_name="__main__")
+                forgotten.warn_of([program.script])
             else:
                 runpy.run_module(program.name, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:

@@ -29,7 +29,7 @@ from millstream.connectors.file.format import BulkFormat
 from millstream.connectors.file.source import FileSource
 from millstream.connectors.socket import MAX_LINE_BYTES, SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource
-from millstream.datastream import overrides
+from millstream.datastream import forgotten, overrides
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator, ResultQueue
@@ -68,6 +68,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
         self._configuration = configuration
         self._sinks: list[OperatorTransformation] = []
         self._ids = itertools.count(1)
+        self._token = object()
         self._warned: set[str] = set()
         options.check_values(configuration)
         self._warn_of_keys()
@@ -315,6 +316,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
 
     def _add_sink(self, transformation: OperatorTransformation) -> None:
         self._sinks.append(transformation)
+        forgotten.sink_declared(self._token, transformation)
 
     def _graph(self, sinks: Sequence[OperatorTransformation]) -> StreamGraph:
         maximum = self.get_max_parallelism()
@@ -329,10 +331,12 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
 
     def get_execution_plan(self) -> str:
         """The program as the JSON that Flink's plan visualizer reads."""
+        forgotten.executed(self._token)
         return json.dumps(plan_as_json(self._graph(self._sinks)), indent=2)
 
     def _take_job(self, job_name: str | None) -> Job:
         """The program so far as a job; the environment is empty afterwards (rule 57)."""
+        forgotten.executed(self._token)
         if job_name is not None:
             checked_name(job_name, "the name of a job")
         # What the program has put into the configuration itself nobody has looked at yet.

@@ -13,9 +13,10 @@ A job without a checkpoint directory has a temporary folder that goes with it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -41,7 +42,7 @@ from millstream.checkpoint.restore import (
     without_sinks,
 )
 from millstream.checkpoint.savepoint import open_checkpoint
-from millstream.errors import JobLocked, StateError, StateNotFound
+from millstream.errors import ConfigurationError, JobLocked, StateError, StateNotFound, told
 from millstream.redaction import get_logger
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.plan_file import START
@@ -104,9 +105,10 @@ class JobFolder:
         else:
             assert temporary is not None
             root = temporary
-        self.storage: Storage = open_storage(
-            root, durable=self.durable, seal=Seal.of(settings.key_file)
-        )
+        with _usable(settings.checkpoint_dir):
+            self.storage: Storage = open_storage(
+                root, durable=self.durable, seal=Seal.of(settings.key_file)
+            )
         self.lease: Lease | None = None
         self.job_id = job.id
         self.default_savepoints = settings.savepoint_dir
@@ -122,10 +124,11 @@ class JobFolder:
         if self.durable:
             base = self._job.settings.checkpoint_dir
             assert base is not None
-            for storage in (open_storage(stable(base)), self.storage):
-                storage.check_private()
-            self.lease = Lease.acquire(self.storage, self._job.settings.name)
-            self.lease.keep()
+            with _usable(base):
+                for storage in (open_storage(stable(base)), self.storage):
+                    storage.check_private()
+                self.lease = Lease.acquire(self.storage, self._job.settings.name)
+                self.lease.keep()
 
     def adopt(self) -> Job:
         """The job with the maximum parallelism of the checkpoint that it starts from, wherever the program leaves it
@@ -430,6 +433,22 @@ class JobFolder:
             self.lease.release()
         if self.durable and finished:
             self.storage.delete(_FINISHED)
+
+
+@contextlib.contextmanager
+def _usable(directory: str | None) -> Iterator[None]:
+    """Around the first use of the checkpoint directory: what fails there is a matter of the configuration."""
+    try:
+        yield
+    except OSError as error:
+        if directory is None:
+            raise
+        raise ConfigurationError(
+            "the checkpoint directory cannot be used",
+            directory=shown_root(directory),
+            cause=told(error),
+            hint="set execution.checkpointing.dir to a folder, or the URL of one, that this user may write to",
+        ) from error
 
 
 def _place(root: str) -> str:
