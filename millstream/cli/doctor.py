@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli import checks, facts
+from millstream.cli import checks, facts, origin
 
 if TYPE_CHECKING:
     from millstream.cli.checks import Finding
@@ -38,7 +38,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def _python_findings() -> Iterator[Finding]:
     driver = tuple(sys.version_info[:3])
     setting = os.environ.get("PYSPARK_PYTHON")
-    yield checks.check_python(driver, sys.executable)
+    yield checks.check_python(driver, sys.executable, origin.requirement())
     worker = facts.python_version(setting) if setting else None
     yield checks.check_worker_python(driver, setting, worker)
 
@@ -113,7 +113,9 @@ def examine(*, spark: bool = False) -> Iterator[Finding]:
     yield from _package_findings()
     yield from _machine_findings()
     for extra, distribution in _EXTRAS.items():
-        yield checks.check_extra(extra, distribution, facts.installed(distribution))
+        yield checks.check_extra(
+            extra, distribution, facts.installed(distribution), origin.brought_by(extra)
+        )
     if spark:
         yield _run_spark_job()
 

@@ -1,7 +1,7 @@
 """Misspelt keys of Spark's. Spark itself takes any key and says nothing.
 
-`spark_keys.txt` has all keys of the Spark that Millstream is built for (`scripts/spark_keys.py` writes it). Programs and
-libraries may use keys of their own, so a key is only said to be wrong if it is a slip away from one of Spark's.
+`spark_keys.txt` has all keys of the Spark that Millstream is built for (`scripts/spark_keys.py` writes it). Programs
+and libraries may use keys of their own, so a key is only said to be wrong if it is a slip away from one of Spark's.
 """
 
 from __future__ import annotations
