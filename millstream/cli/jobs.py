@@ -19,7 +19,7 @@ from millstream.errors import StateError, StateNotFound
 from millstream.redaction import shown
 from millstream.runtime.driver.requests import ask_driver
 from millstream.storage.open import open_storage
-from millstream.storage.storage import Storage
+from millstream.storage.storage import Storage, stable
 
 __all__ = [
     "ask",
@@ -185,6 +185,7 @@ def list_(directory: str, as_json: bool) -> None:
 def stop(job: str, directory: str, path: str | None, drain: bool, timeout: float) -> None:
     """Stop a running job with a savepoint."""
     with guarded(traceback_wanted=False):
+        path = None if path is None else stable(path)
         where = ask(find_job(directory, job), "stop", path=path, drain=drain, timeout=timeout)
     echo(f"Savepoint completed. Path: {where}")
 

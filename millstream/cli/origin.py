@@ -25,7 +25,9 @@ def _requirement(noted: str | None) -> str:
 
     >>> _requirement('{"url": "file:///home/me/millstream", "dir_info": {"editable": true}}')
     'millstream @ file:///home/me/millstream'
-    >>> _requirement('{"url": "https://host/m.git", "vcs_info": {"vcs": "git", "commit_id": "4f2a"}}')
+    >>> _requirement(
+    ...     '{"url": "https://host/m.git", "vcs_info": {"vcs": "git", "commit_id": "4f2a"}}'
+    ... )
     'millstream @ git+https://host/m.git@4f2a'
     """
     if noted is None:

@@ -10,6 +10,7 @@ import click
 from millstream.cli.jobs import ask, checkpoint_dir_option, find_job, timeout_option
 from millstream.cli.program import guarded
 from millstream.cli.terminal import echo, on_one_line
+from millstream.storage.storage import stable
 
 __all__ = ["savepoint"]
 
@@ -126,5 +127,6 @@ def trigger(job: str, folder: str | None, directory: str, timeout: float) -> Non
     millstream savepoint trigger --dir /checkpoints "word count" /savepoints
     """
     with guarded(traceback_wanted=False):
-        path = ask(find_job(directory, job), "savepoint", path=folder, timeout=timeout)
+        target = None if folder is None else stable(folder)
+        path = ask(find_job(directory, job), "savepoint", path=target, timeout=timeout)
     echo(f"Savepoint completed. Path: {path}")

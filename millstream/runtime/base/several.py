@@ -37,13 +37,13 @@ def may_return(function: Any) -> bool:
 
 
 def check_several(results: Any) -> None:
-    """Refuse a single record.
+    """Refuse a single record. One without fields or letters is none.
 
     >>> check_several(("a", 1))
     Traceback (most recent call last):
     millstream.errors.UserFunctionError: [USER_FUNCTION_FAILED] the function returned one tuple where any number of ...
     """
-    if isinstance(results, _SINGLE):
+    if isinstance(results, _SINGLE) and len(results) > 0:
         kind = type(results).__name__
         raise UserFunctionError(
             f"the function returned one {kind} where any number of records is wanted",
