@@ -40,7 +40,8 @@ def _describe(run: JobRun) -> str:
     )
     if run.done:
         # Where a job stands that is over is no news, and its page may be gone with the process.
-        return text
+        left = sum(metrics.waiting.values())
+        return f"{text}, {left:,} windows or timers of processing time not due" if left else text
     news = [_lag(metrics), _watermark(metrics), _bottleneck(metrics), run.web_address]
     return ", ".join(filter(None, [text, *news]))
 

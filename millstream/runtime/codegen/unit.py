@@ -294,6 +294,10 @@ class OperatorUnit(Generic[Op]):
         """The records that were dropped because they were late, since the last call."""
         return 0
 
+    def waiting(self) -> int:
+        """How many timers and windows wait for the clock."""
+        return 0
+
     def take_metrics(self) -> list[UserMetric]:
         """What the metrics of its functions came to since the last call."""
         return [] if self._metrics is None else self._metrics.take()
@@ -367,6 +371,10 @@ class TimedUnit(OperatorUnit[Op]):
     def next_tick(self) -> int | None:
         """When the next timer of the clock is due."""
         return None if self.timers is None else self.timers.next_tick()
+
+    def waiting(self) -> int:
+        """Those of the clock that are not due."""
+        return 0 if self.timers is None else self.timers.waiting()
 
     def end_key(self) -> None:
         """All of time passes, and begins again with the next key."""
