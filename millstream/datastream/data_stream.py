@@ -30,7 +30,14 @@ from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink, as_sink_function
 from millstream.datastream.notebook import stream_html
 from millstream.datastream.operator_settings import OperatorSettings
-from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
+from millstream.datastream.program import (
+    as_function,
+    as_key,
+    as_type,
+    class_given,
+    not_yet,
+    or_build,
+)
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
 from millstream.graph.partitioning import Partitioning, Strategy
@@ -596,9 +603,8 @@ class DataStream(OperatorSettings, Generic[T]):
             raise class_given("sink_to", sink)
         if not isinstance(sink, Sink):
             msg = "sink_to needs a Sink"
-            raise InvalidArgument(
-                msg, got=type(sink).__name__, hint="a SinkFunction goes to add_sink()"
-            )
+            hint = or_build(sink, "a SinkFunction goes to add_sink()")
+            raise InvalidArgument(msg, got=type(sink).__name__, hint=hint)
         return DataStreamSink(self._sink("Sink: Writer", ops.SinkOp(sink)))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:

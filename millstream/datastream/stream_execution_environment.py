@@ -37,7 +37,7 @@ from millstream.datastream.data_stream import DataStream
 from millstream.datastream.dependency_settings import DependencySettings
 from millstream.datastream.environment_settings import AcceptedSettings
 from millstream.datastream.executor import create_run, show_run
-from millstream.datastream.program import as_type, class_given
+from millstream.datastream.program import as_type, class_given, or_build
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
 from millstream.datastream.what_stays import what_stays
@@ -247,9 +247,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
             raise class_given("from_source", source)
         if not isinstance(source, Source):
             msg = "from_source needs a Source"
-            raise InvalidArgument(
-                msg, got=type(source).__name__, hint="a SourceFunction goes to add_source()"
-            )
+            hint = or_build(source, "a SourceFunction goes to add_source()")
+            raise InvalidArgument(msg, got=type(source).__name__, hint=hint)
         strategy: WatermarkStrategy | None = None
         if watermark_strategy is not None:
             strategy = as_strategy(watermark_strategy)

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
 from millstream.spark.dependencies import add_jars
+from millstream.spark.java import start_java
 
 __all__ = [
     "executor_count",
@@ -134,7 +135,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = _beside(builder.getOrCreate)
+        session = _beside(lambda: start_java(settings) or builder.getOrCreate())
     except Exception as error:
         msg = f"Spark did not start: {type(error).__name__}: {error}"
         raise RuntimeUnusable(
