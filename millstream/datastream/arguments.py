@@ -53,7 +53,9 @@ def _check(subject: str, function: Any, names: list[str]) -> None:
     raise InvalidArgument(
         f"{subject} is called with ({', '.join(names)}), which it does not take",
         takes=str(takes),
-        hint="yield the records: nothing collects them here" if collectors else None,
+        hint="yield the records: nothing collects them here"
+        if collectors
+        else f"let it take ({', '.join(names)})",
     )
 
 

@@ -242,7 +242,8 @@ class DataStream(OperatorSettings, Generic[T]):
         [1, 2, 100]
         """
         if not all(isinstance(stream, DataStream) for stream in streams):
-            raise InvalidArgument("union takes streams", got=repr(streams))
+            hint = "make a stream of it first, with env.from_collection(...) or another source"
+            raise InvalidArgument("union takes streams", got=repr(streams), hint=hint)
         self._check_same_environment("union", *streams)
         inputs = tuple(stream._values()._transformation for stream in (self, *streams))
         first = inputs[0].output_type

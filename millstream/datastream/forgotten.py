@@ -26,7 +26,10 @@ def sink_declared(environment: object, sink: OperatorTransformation) -> None:
     if _process != os.getpid():
         _process = os.getpid()
         _waiting.clear()
-        atexit.register(_at_exit, _process)
+        # Python takes the script's name away before it ends.
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        if main is not None:
+            atexit.register(_at_exit, _process, os.path.abspath(main))
     if sink.declared_at is not None:
         _waiting.setdefault(environment, []).append(sink.declared_at)
 
@@ -49,9 +52,8 @@ def warn_of(files: Collection[str]) -> None:
         )
 
 
-def _at_exit(process: int) -> None:
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
+def _at_exit(process: int, main: str) -> None:
     at_prompt = hasattr(sys, "ps1") or sys.flags.interactive
     failed = getattr(sys, "last_value", None) is not None
-    if process == os.getpid() and main is not None and not at_prompt and not failed:
+    if process == os.getpid() and not at_prompt and not failed:
         warn_of([main])

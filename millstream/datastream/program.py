@@ -34,7 +34,9 @@ def as_function(call: str, function: Any, wanted: type[Function], *, plain: bool
         raise class_given(call, function)
     if isinstance(function, Function) or not plain or not callable(function):
         msg = f"{call} needs a {wanted.__name__}" + (" or a callable" if plain else "")
-        hint = None if plain else f"write a class that extends {wanted.__name__}"
+        hint = f"write a class that extends {wanted.__name__}"
+        if plain:
+            hint = "pass the function itself, not what a call of it gives"
         raise InvalidArgument(msg, got=type(function).__name__, hint=hint)
     check_arguments(call, function, wanted)
     return function

@@ -231,7 +231,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
         """A stream of the elements of a collection, at parallelism 1."""
         if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
             msg = "from_collection needs a list or another collection"
-            raise InvalidArgument(msg, got=type(collection).__name__)
+            hint = "put what is to be one record into a list"
+            raise InvalidArgument(msg, got=type(collection).__name__, hint=hint)
         source = CollectionSource(list(collection))
         return self._source("Collection Source", SourceOp(source), type_info, most=1)
 
