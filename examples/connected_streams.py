@@ -1,7 +1,7 @@
 """Two streams, one function: a stream of rules decides which words of another stream pass.
 
-There is no order between the two inputs of a connected stream, so the function keeps what came too early. It keeps it in
-state, which belongs to the current key and is part of every checkpoint; attributes are neither.
+There is no order between the two inputs of a connected stream, so the function keeps what came too early. It keeps it
+in state, which belongs to the current key and is part of every checkpoint; attributes are neither.
 """
 
 from millstream.datastream import KeyedCoProcessFunction, StreamExecutionEnvironment

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from pyspark.java_gateway import launch_gateway
+from pyspark import java_gateway
 
 TARGET = Path(__file__).parents[1] / "millstream" / "common" / "spark_keys.txt"
 # Read by Spark, and declared nowhere.
@@ -34,7 +34,8 @@ def declaring() -> list[str]:
 
 def keys() -> set[str]:
     """Asks a Java that has Spark's jars."""
-    gateway: Any = launch_gateway()
+    launched: Any = java_gateway
+    gateway = launched.launch_gateway()
     try:
         classes = gateway.jvm.java.lang.Class
         for name in declaring():

@@ -20,9 +20,9 @@ _OPEN = re.compile(
     r"kubernetes\.[\w.]*(label|annotation|secrets|secretKeyRef|volumes|selector|limit|request)|"
     r"databricks|sql\.iceberg|delta|jars\.ivy)\."
 )
-# Two keys of equal length with one slip in twenty letters come to 0.95.
-_NEAR = 0.92
-_EDITS = 2
+_NEAR = 0.85
+# How many slips are taken for some; in a short key two would make another one of it.
+_EDITS, _SHORT = 2, 16
 
 
 @cache
@@ -47,7 +47,7 @@ def meant_of_spark(key: str) -> str | None:
         return plain[_plain(key)]
     near = [name for name in known if abs(len(name) - len(key)) <= _EDITS]
     for name in difflib.get_close_matches(key, near, n=1, cutoff=_NEAR):
-        return name if _edits(key, name) <= _EDITS else None
+        return name if _edits(key, name) <= (1 if len(key) <= _SHORT else _EDITS) else None
     return None
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from millstream.common.constants import MAX_TIME
 from millstream.common.job_status import JobStatus
@@ -16,7 +17,10 @@ from millstream.runtime.driver.job import JobSettings
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.run import JobRun
 
-__all__ = ["describe", "is_shown", "lasting", "progress_of", "say"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["describe", "is_shown", "lasting", "progress_of", "say", "steady_console"]
 
 # From this share of the time on waiting for others is worth a word, as in Flink's REST.
 _BACK_PRESSURED = 0.1
@@ -116,20 +120,26 @@ def say(settings: JobSettings, text: str) -> None:
         sys.stderr.flush()
 
 
+def steady_console(*, stderr: bool = False) -> Console:
+    """A terminal whose cursor stays as it is: after a kill nobody could bring it back."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+    return console
+
+
 @contextmanager
 def progress_of(run: JobRun) -> Iterator[None]:
     """Show progress on standard error while the block runs; nothing if that is not a terminal."""
     if not is_shown(run.job.settings):
         yield
         return
-    from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
     from rich.text import Text
 
-    console = Console(stderr=True)
-    # Nobody could bring it back after a kill.
-    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+    console = steady_console(stderr=True)
     stop = threading.Event()
     spinner = Spinner("dots", Text(describe(run)))
     # Results printed to the same terminal go above the line; those in a pipe stay there.

@@ -10,24 +10,31 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
 
 __all__ = ["start_java"]
+
+T = TypeVar("T")
+"""What is made once Java runs."""
 
 _NO_NEWS = b"WARNING: Using incubator modules: "
 _AT_ONCE = 1 << 16
 _STDERR = 2
 
 
-def start_java(settings: Mapping[str, str]) -> None:
-    """Start Java with Spark's settings, if this process has none and nobody has started it for us."""
+def start_java(settings: Mapping[str, str], then: Callable[[], T]) -> T:
+    """Start Java with Spark's settings, if this process has none and nobody has started it for us; then what needs
+    it."""
     context: Any = SparkContext
-    if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return
+    if context._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _start(context, settings)
+    return then()
+
+
+def _start(context: Any, settings: Mapping[str, str]) -> None:
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
@@ -37,7 +44,8 @@ def start_java(settings: Mapping[str, str]) -> None:
         target=_hand_on, args=(ours, started), name="millstream-java", daemon=True
     ).start()
     try:
-        context._ensure_initialized(gateway=launch_gateway(conf, {"stderr": theirs}))
+        gateways: Any = java_gateway
+        context._ensure_initialized(gateway=gateways.launch_gateway(conf, {"stderr": theirs}))
     finally:
         started.set()
         os.close(theirs)

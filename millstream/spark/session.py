@@ -135,7 +135,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = _beside(lambda: start_java(settings) or builder.getOrCreate())
+        session = _beside(lambda: start_java(settings, builder.getOrCreate))
     except Exception as error:
         msg = f"Spark did not start: {type(error).__name__}: {error}"
         raise RuntimeUnusable(
