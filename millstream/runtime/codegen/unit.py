@@ -373,7 +373,7 @@ class TimedUnit(OperatorUnit[Op]):
         return None if self.timers is None else self.timers.next_tick()
 
     def waiting(self) -> int:
-        """Those of the clock that are not due."""
+        """How many timers and windows of the clock are not due."""
         return 0 if self.timers is None else self.timers.waiting()
 
     def end_key(self) -> None:

@@ -51,13 +51,13 @@ def test_what_is_first_comes_before_all_others_but_announcements():
     # (target, channel, sequence, edge, payload)
     rows = [
         (0, 0, 0, 1, b"data 0"),
-        (0, 1, 1, 2, b"rule 1"),
+        (0, 1, 1, 2, b"first 1"),
         (0, 0, -1, 1, b"announced"),
-        (0, 1, 0, 2, b"rule 0"),
+        (0, 1, 0, 2, b"first 0"),
         (0, 0, 1, 1, b"data 1"),
     ]
     got = [bytes(one.payload) for one in ordered(batches_of(rows, []), 1 << 20, {2})]
-    assert got == [b"announced", b"rule 0", b"rule 1", b"data 0", b"data 1"]
+    assert got == [b"announced", b"first 0", b"first 1", b"data 0", b"data 1"]
 
 
 def test_what_does_not_fit_goes_to_disk_and_comes_back():
