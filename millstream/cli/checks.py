@@ -191,7 +191,7 @@ def check_extra(
     """
     name = f"extra {extra}"
     if version is None:
-        fix = " ".join(["pip install", *(f"'{one}'" for one in brings or [distribution])])
+        fix = " ".join(["pip install", *(f"'{wanted}'" for wanted in brings or [distribution])])
         return Finding(name, "ok", f"{distribution} is not installed (optional)", fix)
     return Finding(name, "ok", f"{distribution} {version}")
 

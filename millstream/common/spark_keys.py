@@ -55,15 +55,15 @@ def _plain(key: str) -> str:
     return re.sub(r"[._-]", "", key).lower()
 
 
-def _edits(one: str, other: str) -> int:
+def _edits(given: str, known: str) -> int:
     """How many letters have been left out, added, changed, or taken for their neighbours."""
     before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
+    row = list(range(len(known) + 1))
+    for i, a in enumerate(given, 1):
         last, row, older = row, [i], before
-        for j, b in enumerate(other, 1):
+        for j, b in enumerate(known, 1):
             cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and b == one[i - 2]:
+            if i > 1 and j > 1 and a == known[j - 2] and b == given[i - 2]:
                 cost = min(cost, older[j - 2] + 1)
             row.append(cost)
         before = last
