@@ -1,27 +1,29 @@
 """Two streams, one function: a stream of rules decides which words of another stream pass.
 
-There is no order between the two inputs of a connected stream, so the function keeps what came too early.
+There is no order between the two inputs of a connected stream, so the function keeps what came too early. It keeps it
+in state, which belongs to the current key and is part of every checkpoint; attributes are neither.
 """
 
 from millstream.datastream import KeyedCoProcessFunction, StreamExecutionEnvironment
+from millstream.datastream.state import ListStateDescriptor, ValueStateDescriptor
 
 
 class Gate(KeyedCoProcessFunction):
     def open(self, runtime_context):
-        self.allowed, self.waiting = set(), {}
+        self.allowed = runtime_context.get_state(ValueStateDescriptor("allowed"))
+        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting"))
 
     def process_element1(self, word, ctx):
-        key = ctx.get_current_key()
-        if key in self.allowed:
+        if self.allowed.value():
             yield f"{word} passes"
         else:
-            self.waiting.setdefault(key, []).append(word)
+            self.waiting.add(word)
 
     def process_element2(self, rule, ctx):
-        key = ctx.get_current_key()
-        self.allowed.add(key)
-        for word in self.waiting.pop(key, []):
+        self.allowed.update(True)
+        for word in self.waiting.get():
             yield f"{word} passes"
+        self.waiting.clear()
 
 
 env = StreamExecutionEnvironment.get_execution_environment()

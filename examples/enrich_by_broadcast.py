@@ -1,7 +1,8 @@
 """Orders in many currencies, enriched with rates that every subtask has: broadcast state.
 
-Orders are partitioned by their number, so each subtask may meet any currency and needs all rates. Nothing says that a
-rate comes before the orders that need it: an order without one waits in keyed state until its rate is there.
+Orders are partitioned by their number, so each subtask may meet any currency and needs all rates. Rates and orders that
+are there at the same moment meet (rule 50); but a rate may come later than orders that need it, so an order without one
+waits in keyed state until its rate is there.
 """
 
 from millstream.datastream import KeyedBroadcastProcessFunction, StreamExecutionEnvironment

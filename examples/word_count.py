@@ -5,7 +5,7 @@ from millstream.datastream import StreamExecutionEnvironment
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(2)
 
-text = ["the mill turns the stream", "the stream turns the mill"]
+text = ["the mill grinds grain", "the water turns the mill"]
 
 (
     env.from_collection(text)

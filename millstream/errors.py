@@ -5,7 +5,8 @@ MillstreamError
 ├── ProgramError                 PROGRAM_INVALID          the program cannot be built
 │   ├── NotSupportedYet          NOT_SUPPORTED_YET        a call whose feature has not landed
 │   ├── UnsupportedOperation     UNSUPPORTED_OPERATION    a call that makes no sense there
-│   │   └── ModuleNotAvailable   MODULE_NOT_AVAILABLE     a module of PyFlink's that is not served
+│   │   ├── ModuleNotAvailable   MODULE_NOT_AVAILABLE     a module of PyFlink's that is not served
+│   │   └── NameNotFound         NAME_NOT_FOUND           a call that is not there, perhaps misspelt
 │   ├── EmptyProgramError        EMPTY_PROGRAM            execute() with no operators
 │   ├── InvalidArgument          INVALID_ARGUMENT         a bad parameter
 │   └── FunctionNotSerializable  FUNCTION_NOT_SERIALIZABLE
@@ -50,7 +51,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import traceback
 import zlib
 from typing import Any, ClassVar
 
@@ -75,6 +78,7 @@ __all__ = [
     "MillstreamError",
     "MissingTimestamp",
     "ModuleNotAvailable",
+    "NameNotFound",
     "NoCurrentKey",
     "NotSupportedYet",
     "ProgramError",
@@ -97,6 +101,7 @@ __all__ = [
     "UserFunctionError",
     "decode",
     "encode",
+    "shortly",
     "told",
 ]
 
@@ -142,6 +147,8 @@ class MillstreamError(Exception):
             for name, value in evidence.items()
             if value is not None
         }
+        # What `shortly` leaves out, as Python would have shown it.
+        self.whole = ""
         super().__init__(what)
 
     def __str__(self) -> str:
@@ -183,6 +190,12 @@ class ModuleNotAvailable(UnsupportedOperation, ImportError):
     """A program imports a module of PyFlink's that Millstream does not serve."""
 
     code = "MODULE_NOT_AVAILABLE"
+
+
+class NameNotFound(UnsupportedOperation, AttributeError):
+    """A program calls what an object does not have."""
+
+    code = "NAME_NOT_FOUND"
 
 
 class EmptyProgramError(ProgramError):
@@ -385,6 +398,30 @@ class JobCancelled(JobError):
 
 def _rebuild(code: str, what: str, hint: str | None, evidence: dict[str, Any]) -> MillstreamError:
     return _BY_CODE.get(code, MillstreamError)(what, hint=hint, **evidence)
+
+
+def shortly(error: MillstreamError) -> MillstreamError:
+    """An error as a program is to see it: Python shows the program's own line and what the error says, without the
+    steps inside of Millstream, Spark and Java that led to it. They are in `whole`; what it came from is its
+    `__context__`. If the variable MILLSTREAM_TRACEBACK is set, nothing is left out.
+
+    >>> try:
+    ...     raise SourceError("nothing to read") from OSError("disk gone")
+    ... except SourceError as error:
+    ...     shown_error = shortly(error)
+    >>> "".join(traceback.format_exception(shown_error))
+    'millstream.errors.SourceError: [SOURCE_FAILED] nothing to read\\n'
+    >>> "OSError: disk gone" in shown_error.whole
+    True
+    """
+    if os.environ.get("MILLSTREAM_TRACEBACK"):
+        return error
+    error.whole = error.whole or "".join(traceback.format_exception(error))
+    if error.__cause__ is not None:
+        error.__context__ = error.__cause__
+    # Python shows no context either of an error that is raised from nothing.
+    error.__cause__ = None
+    return error.with_traceback(None)
 
 
 _MARK = re.compile(r"\[millstream-error:([A-Za-z0-9+/=]+)\]")

@@ -214,6 +214,10 @@ class Source(ABC):
         are copied when they are read, if they can be changed, so that a reader may give one object again and again."""
         return True
 
+    def reads_again(self) -> bool:
+        """False if what the driver has read is lost with it, because nobody keeps it to be read again."""
+        return True
+
     def max_parallelism(self) -> int | None:
         """The most subtasks that the source can use, or None."""
         return None

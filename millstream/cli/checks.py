@@ -7,6 +7,7 @@ tested on any machine.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,16 +109,16 @@ def check_java(java: Java | None, java_home: str | None = None) -> Finding:
     return Finding("Java", "ok", finding)
 
 
-def check_python(version: tuple[int, ...], executable: str) -> Finding:
-    """This Python is new enough.
+def check_python(version: tuple[int, ...], executable: str, millstream: str) -> Finding:
+    """This Python is new enough. `millstream` is what pip is to be given to install it.
 
-    >>> check_python((3, 10, 2), "/usr/bin/python3").status
+    >>> check_python((3, 10, 2), "/usr/bin/python3", "millstream").status
     'fail'
     """
     finding = f"Python {'.'.join(map(str, version[:3]))} ({executable})"
     if version[:2] < MINIMUM_PYTHON:
         needed = ".".join(map(str, MINIMUM_PYTHON))
-        fix = f"python{needed} -m venv .venv && .venv/bin/pip install millstream"
+        fix = f"python{needed} -m venv .venv && .venv/bin/pip install '{millstream}'"
         return Finding("Python", "fail", f"{finding}; {needed} or newer is needed", fix)
     return Finding("Python", "ok", finding)
 
@@ -180,15 +181,17 @@ def check_package(
     return Finding(name, "ok", package.version)
 
 
-def check_extra(extra: str, distribution: str, version: str | None) -> Finding:
-    """An optional package. Its absence is no fault, but the report says how to get it.
+def check_extra(
+    extra: str, distribution: str, version: str | None, brings: Sequence[str] = ()
+) -> Finding:
+    """An optional package. Its absence is no fault, but the report says how to get it: by what the extra brings.
 
-    >>> check_extra("s3", "s3fs", None).fix
-    "pip install 'millstream[s3]'"
+    >>> check_extra("s3", "s3fs", None, ["botocore>=1.35", "s3fs>=2024.10"]).fix
+    "pip install 'botocore>=1.35' 's3fs>=2024.10'"
     """
     name = f"extra {extra}"
     if version is None:
-        fix = f"pip install 'millstream[{extra}]'"
+        fix = " ".join(["pip install", *(f"'{wanted}'" for wanted in brings or [distribution])])
         return Finding(name, "ok", f"{distribution} is not installed (optional)", fix)
     return Finding(name, "ok", f"{distribution} {version}")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli import checks, facts
+from millstream.cli import checks, facts, origin
 from millstream.cli.program import parse_settings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def _python_findings() -> Iterator[Finding]:
     driver = tuple(sys.version_info[:3])
     setting = os.environ.get("PYSPARK_PYTHON")
-    yield checks.check_python(driver, sys.executable)
+    yield checks.check_python(driver, sys.executable, origin.requirement())
     worker = facts.python_version(setting) if setting else None
     yield checks.check_worker_python(driver, setting, worker)
 
@@ -114,7 +114,9 @@ def examine(*, spark: bool = False, settings: Mapping[str, str] | None = None) -
     yield from _package_findings()
     yield from _machine_findings()
     for extra, distribution in _EXTRAS.items():
-        yield checks.check_extra(extra, distribution, facts.installed(distribution))
+        yield checks.check_extra(
+            extra, distribution, facts.installed(distribution), origin.brought_by(extra)
+        )
     if spark:
         yield _run_spark_job()
     master = (settings or {}).get("spark.master", "local")

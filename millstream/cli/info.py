@@ -30,20 +30,20 @@ def _label(node: dict[str, Any]) -> str:
 def _text(node: dict[str, Any], strategy: str | None) -> str:
     arrow = f"{strategy} → " if strategy else ""
     count = node.get("parallelism", 1)
-    promise = f", {node['guarantee']}" if "guarantee" in node else ""
+    promise = f", uid {node['uid']}, {node['guarantee']}" if "guarantee" in node else ""
     return f"{arrow}{_label(node)}  ({node['pact']}, parallelism {count}{promise})"
 
 
 def draw(plan: dict[str, Any]) -> str:
     """A plan as a tree from its sources down; an operator with several inputs is drawn out once.
 
-    >>> source = {"id": 1, "contents": "words", "pact": "Data Source", "parallelism": 1}
-    >>> sink = {"id": 2, "contents": "files", "pact": "Data Sink", "parallelism": 2}
-    >>> sink["guarantee"] = "exactly-once"
-    >>> sink["predecessors"] = [{"id": 1, "ship_strategy": "HASH"}]
-    >>> print(draw({"nodes": [source, sink]}))
+    >>> words = {"id": 1, "contents": "words", "pact": "Data Source", "parallelism": 1}
+    >>> files = {"id": 2, "contents": "files", "pact": "Data Sink", "parallelism": 2}
+    >>> promise = {"uid": "out", "guarantee": "exactly-once"}
+    >>> inputs = {"predecessors": [{"id": 1, "ship_strategy": "HASH"}]}
+    >>> print(draw({"nodes": [words, files | promise | inputs]}))
     1: words  (Data Source, parallelism 1)
-    └── HASH → 2: files  (Data Sink, parallelism 2, exactly-once)
+    └── HASH → 2: files  (Data Sink, parallelism 2, uid out, exactly-once)
     """
     from rich.console import Console
     from rich.text import Text

@@ -1,7 +1,7 @@
 """`millstream init`: a small project that runs, to begin one's own with.
 
 The files are in `millstream/cli/project`, each with `.txt` behind its name so that neither tests nor linters take
-them for modules of Millstream. `$name` and `$version` in them are filled in; nothing else is.
+them for modules of Millstream. `$name` and `$millstream` in them are filled in; nothing else is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from string import Template
 
 import click
 
-from millstream import __version__
+from millstream.cli.origin import requirement
 from millstream.cli.program import guarded
 from millstream.errors import InvalidArgument
 
@@ -37,7 +37,7 @@ def project_files(name: str) -> dict[str, str]:
         msg = "a project's name is made of letters, digits, spaces and _ . -"
         raise InvalidArgument(msg, got=repr(name), hint="choose another one with --name")
     folder = files("millstream.cli").joinpath("project")
-    values = {"name": name, "version": __version__}
+    values = {"name": name, "millstream": requirement()}
     return {
         file: Template(folder.joinpath(f"{file}.txt").read_text("utf-8")).substitute(values)
         for file in _FILES

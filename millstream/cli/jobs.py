@@ -258,6 +258,7 @@ def stop(
 ) -> None:
     """Stop a running job with a savepoint."""
     with guarded(traceback_wanted=False):
+        path = None if path is None else stable(path)
         where = asked_of(job, directory, session, "stop", path=path, drain=drain, timeout=timeout)
     echo(f"Savepoint completed. Path: {where}")
 

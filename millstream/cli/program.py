@@ -289,7 +289,7 @@ def handed_over(
 
 def execute(program: Program) -> None:
     """Run the program to its end, as `__main__`, with the overrides in force."""
-    from millstream.datastream import overrides
+    from millstream.datastream import forgotten, overrides
 
     if program.pyflink:
         served = import_module("millstream.pyflink")
@@ -302,6 +302,7 @@ def execute(program: Program) -> None:
         with _as_if_alone(program):
             if program.script:
                 runpy.run_path(program.script, run_name="__main__")
+                forgotten.warn_of([program.script])
             else:
                 runpy.run_module(program.name, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
@@ -326,7 +327,7 @@ def failure_text(error: BaseException, *, traceback_wanted: bool) -> str:
 
 def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:
     if traceback_wanted:
-        echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        echo(error.whole or "".join(traceback.format_exception(error)), err=True, nl=False)
     click.secho(str(error), fg="red", err=True)
     sys.exit(1)
 
@@ -346,8 +347,8 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
     """Turn what a program raises into what its user should see, and an exit code."""
     try:
         yield
-    except KeyboardInterrupt:
-        echo("Interrupted.", err=True)
+    except KeyboardInterrupt as error:
+        echo(f"Interrupted: {error}." if str(error) else "Interrupted.", err=True)
         sys.exit(130)
     except MillstreamError as error:
         _fail(error, traceback_wanted=traceback_wanted)

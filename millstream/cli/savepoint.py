@@ -11,6 +11,7 @@ from millstream.cli.jobs import asked_of, checkpoint_dir_option, timeout_option
 from millstream.cli.program import guarded
 from millstream.cli.session_option import session_option
 from millstream.cli.terminal import echo, on_one_line
+from millstream.storage.storage import stable
 
 __all__ = ["savepoint"]
 
@@ -131,5 +132,6 @@ def trigger(
     millstream savepoint trigger --dir /checkpoints "word count" /savepoints
     """
     with guarded(traceback_wanted=False):
-        path = asked_of(job, directory, session, "savepoint", path=folder, timeout=timeout)
+        target = None if folder is None else stable(folder)
+        path = asked_of(job, directory, session, "savepoint", path=target, timeout=timeout)
     echo(f"Savepoint completed. Path: {path}")

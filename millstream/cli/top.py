@@ -214,10 +214,12 @@ def _by_folder(directory: str, wanted: str, token: str | None) -> tuple[Rest, st
 
 def _watch(rest: Rest, id_: str, interval: float) -> None:
     """Until the job has ended, or Ctrl-C."""
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
     from rich.table import Table
     from rich.text import Text
+
+    from millstream.datastream.progress import steady_console
 
     def drawn(document: dict[str, Any]) -> Group:
         # Text, not markup: names are anybody's.
@@ -230,7 +232,7 @@ def _watch(rest: Rest, id_: str, interval: float) -> None:
 
     document = rest.job(id_)
     try:
-        with Live(drawn(document), console=Console(), auto_refresh=False) as live:
+        with Live(drawn(document), console=steady_console(), auto_refresh=False) as live:
             while document["state"] not in _ENDED:
                 time.sleep(interval)
                 document = rest.job(id_)

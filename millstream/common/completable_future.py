@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Generic, TypeVar
 
+from millstream.errors import MillstreamError, shortly
+
 __all__ = ["CompletableFuture"]
 
 T = TypeVar("T")
@@ -64,7 +66,10 @@ class CompletableFuture(Generic[T]):
         Traceback (most recent call last):
         ValueError: no
         """
-        return self._future.result(timeout)
+        try:
+            return self._future.result(timeout)
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end; the error, or None if all went well.

@@ -16,13 +16,14 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+from millstream.common.guesses import Guesses
 from millstream.common.time import Duration, Time, parse_duration
 from millstream.errors import ConfigurationError, InvalidArgument
 
 __all__ = ["Configuration", "parse_boolean", "parse_memory", "to_text"]
 
 
-class Configuration:
+class Configuration(Guesses):
     """Keys and values.
 
     >>> config = Configuration().set_string("pipeline.name", "clicks").set_integer("rest.port", 80)

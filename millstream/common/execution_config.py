@@ -13,6 +13,7 @@ from typing import Any
 from millstream.common import options
 from millstream.common.compat import no_effect
 from millstream.common.configuration import Configuration, to_text
+from millstream.common.guesses import Guesses
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import ConfigurationError, InvalidArgument
 
@@ -24,7 +25,7 @@ _CLOSURES = "Python closures need no cleaning"
 _COMPRESSED = "state files have one format"
 
 
-class ExecutionConfig:
+class ExecutionConfig(Guesses):
     """Settings of one program.
 
     >>> config = ExecutionConfig().set_parallelism(4).set_auto_watermark_interval(50)

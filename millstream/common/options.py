@@ -14,6 +14,7 @@ from millstream.common.config_options import ConfigOption, ConfigOptions
 from millstream.common.configuration import Configuration, to_text
 from millstream.common.reporter_options import OF_REPORTERS, of_reporter
 from millstream.common.reporter_options import PREFIX as _OF_A_REPORTER
+from millstream.common.spark_keys import meant_of_spark
 from millstream.errors import ConfigurationError, InvalidArgument
 from millstream.redaction import is_secret_name, remember
 
@@ -711,6 +712,9 @@ def check_known(config: Configuration) -> list[str]:
         why = _why_no_effect(key)
         if why is not None and not _is_default(config, key):
             warnings.append(f"the configuration key {given!r} has no effect: {why}")
+        meant = meant_of_spark(key) if key.startswith("spark.") else None
+        if meant is not None:
+            warnings.append(f"Spark has no configuration key {key!r}; did you mean {meant!r}?")
         if key in ALL or key.startswith(PREFIXES) or of_reporter(key) is not None:
             continue
         nearest = difflib.get_close_matches(key, [*ALL, *_like(key)], n=1)

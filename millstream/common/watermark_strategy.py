@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from millstream.common.guesses import Guesses
 from millstream.common.time import DurationLike, parse_duration
 from millstream.errors import InvalidArgument
 
@@ -103,7 +104,7 @@ class WatermarkAlignment:
 
 
 @dataclass(frozen=True)
-class WatermarkStrategy:
+class WatermarkStrategy(Guesses):
     """Timestamps, watermarks, idleness and alignment of a stream.
 
     >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness("5 s").with_idleness("1 min")

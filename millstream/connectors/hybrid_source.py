@@ -62,6 +62,10 @@ class HybridSource(Source):
         """True if any of the sources does."""
         return any(source.keeps_records() for source in self._sources)
 
+    def reads_again(self) -> bool:
+        """True if all of the sources do."""
+        return all(source.reads_again() for source in self._sources)
+
     def paced(self) -> bool:
         """True if there is more than one source: what follows comes when what was before it is done."""
         return len(self._sources) > 1 or self._sources[0].paced()

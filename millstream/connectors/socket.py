@@ -66,6 +66,10 @@ class SocketTextSource(Source):
         self.buffer_size = buffer_size
         self.retry_seconds = retry_seconds
 
+    def reads_again(self) -> bool:
+        """Nobody keeps what has come."""
+        return False
+
     def boundedness(self) -> Boundedness:
         """Unbounded, although the server may end it."""
         return Boundedness.CONTINUOUS_UNBOUNDED

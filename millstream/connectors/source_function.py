@@ -55,6 +55,10 @@ class SourceFunctionSource(Source):
         self._name = name or type(function).__name__
         self._buffer_size = buffer_size
 
+    def reads_again(self) -> bool:
+        """Nobody keeps what has come."""
+        return False
+
     def boundedness(self) -> Boundedness:
         """Unbounded: nobody knows whether `run` will return."""
         return Boundedness.CONTINUOUS_UNBOUNDED

@@ -9,6 +9,7 @@ from millstream.api.broadcast_functions import (
     KeyedBroadcastProcessFunction,
 )
 from millstream.api.state import MapStateDescriptor
+from millstream.common.guesses import Guesses
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.program import as_function
@@ -18,7 +19,7 @@ from millstream.graph import operators as ops
 __all__ = ["BroadcastConnectedStream", "BroadcastStream"]
 
 
-class BroadcastStream:
+class BroadcastStream(Guesses):
     """What `broadcast(descriptor, ...)` gives: connect another stream with it."""
 
     def __init__(
@@ -34,7 +35,7 @@ class BroadcastStream:
         self.broadcast_state_descriptors = map_state_descriptors
 
 
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(Guesses):
     """A stream, keyed or not, connected with a broadcast one.
 
     >>> from millstream.datastream import StreamExecutionEnvironment

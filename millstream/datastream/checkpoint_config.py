@@ -8,6 +8,7 @@ from millstream.common import options
 from millstream.common.compat import no_effect
 from millstream.common.config_options import ConfigOption
 from millstream.common.configuration import Configuration
+from millstream.common.guesses import Guesses
 from millstream.common.time import Duration, parse_duration
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.externalized_checkpoint_retention import (
@@ -19,7 +20,7 @@ __all__ = ["CheckpointConfig"]
 _ALIGNED = "an epoch's border is aligned by construction"
 
 
-class CheckpointConfig:
+class CheckpointConfig(Guesses):
     """Reads and writes the environment's configuration; keeps nothing itself.
 
     >>> config = CheckpointConfig(Configuration())

@@ -9,6 +9,8 @@ from typing import Any, Generic
 
 from millstream.api.generics import T
 from millstream.datastream.notebook import iterator_html
+from millstream.datastream.what_stays import what_stays
+from millstream.errors import MillstreamError, shortly
 from millstream.runtime.driver.run import JobRun
 
 __all__ = ["CloseableIterator", "ResultQueue"]
@@ -71,14 +73,24 @@ class CloseableIterator(Generic[T]):
             for record in self._at_hand:
                 if record is _END:
                     self._ended = True
-                    self._run.result()
+                    self._result()
                     raise StopIteration
                 if self._left is not None:
                     self._left -= 1
                 element: T = record
                 return element
-            self._at_hand = iter(self._results.get())
+            try:
+                self._at_hand = iter(self._results.get())
+            except KeyboardInterrupt:
+                self.close()
+                raise KeyboardInterrupt(what_stays(self._run)) from None
         raise StopIteration
+
+    def _result(self) -> None:
+        try:
+            self._run.result()
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
 
     def next(self) -> T:
         """The next record."""

@@ -10,6 +10,7 @@ from millstream.api.functions import (
     CoProcessFunction,
     KeyedCoProcessFunction,
 )
+from millstream.common.guesses import Guesses
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.program import as_function
@@ -20,12 +21,20 @@ from millstream.graph.operators import Key
 __all__ = ["ConnectedStreams"]
 
 
-class ConnectedStreams:
+class ConnectedStreams(Guesses):
     """What `connect` gives. There is no order between the two inputs (rule 43)."""
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
         self.stream1 = stream1
         self.stream2 = stream2
+
+    def __repr__(self) -> str:
+        return f"<ConnectedStreams {self.stream1._described()} and {self.stream2._described()}>"
+
+    def _instead_of(self, name: str) -> tuple[str, str] | None:
+        if not hasattr(self.stream1, name):
+            return None
+        return "two connected streams are none yet", "call map, flat_map or process, and then that"
 
     def key_by(
         self, key_selector1: Any, key_selector2: Any, key_type: Any = None

@@ -6,7 +6,7 @@ until `execute`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from millstream.api.count_windows import count_windows
@@ -14,6 +14,7 @@ from millstream.api.error_policy import as_policy
 from millstream.api.functions import (
     FilterFunction,
     FlatMapFunction,
+    KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
@@ -29,7 +30,14 @@ from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink, as_sink_function
 from millstream.datastream.notebook import stream_html
 from millstream.datastream.operator_settings import OperatorSettings
-from millstream.datastream.program import as_function, as_key, as_type, class_given, not_yet
+from millstream.datastream.program import (
+    as_function,
+    as_key,
+    as_type,
+    class_given,
+    not_yet,
+    or_build,
+)
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
 from millstream.graph.partitioning import Partitioning, Strategy
@@ -72,8 +80,37 @@ class DataStream(OperatorSettings, Generic[T]):
     [10, 20, 30]
     """
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._described()}>"
+
+    def _described(self) -> str:
+        made = self._transformation
+        if isinstance(made, OperatorTransformation):
+            return f"'{made.name}'"
+        if isinstance(made, UnionTransformation):
+            return f"of {len(made.inputs)} streams"
+        if isinstance(made, SideOutputTransformation):
+            return f"'{made.tag_id}' of {DataStream(self._env, made.input)._described()}"
+        assert isinstance(made, PartitionTransformation)
+        before = DataStream(self._env, made.input)._described()
+        return f"of {before}, {made.partitioning.strategy.value}"
+
     def _repr_html_(self) -> str:
         return stream_html(self)
+
+    def __iter__(self) -> Iterator[T]:
+        msg = "a stream has no records to loop over: they come when the program runs"
+        raise UnsupportedOperation(msg, hint="for record in stream.execute_and_collect(): ...")
+
+    def _instead_of(self, name: str) -> tuple[str, str] | None:
+        from millstream.datastream.keyed_stream import KeyedStream
+
+        if not hasattr(KeyedStream, name):
+            return None
+        whole = (
+            f", or {name}_all(...) for all keys together" if hasattr(self, f"{name}_all") else ""
+        )
+        return "it needs a key", f"call key_by first: stream.key_by(...).{name}(...){whole}"
 
     # -- transformations --------------------------------------------------------------------------------
 
@@ -145,6 +182,9 @@ class DataStream(OperatorSettings, Generic[T]):
         >>> list(env.from_collection([5, 8]).process(Halves()).execute_and_collect())
         [2, 3, 4, 4]
         """
+        if isinstance(func, KeyedProcessFunction) and not isinstance(func, ProcessFunction):
+            msg = f"{type(func).__name__} is a KeyedProcessFunction, and this stream has no key"
+            raise InvalidArgument(msg, hint="call key_by first: stream.key_by(...).process(...)")
         function = as_function("process", func, ProcessFunction, plain=False)
         return self._apply("Process", ops.ProcessOp(function), output_type)
 
@@ -202,7 +242,8 @@ class DataStream(OperatorSettings, Generic[T]):
         [1, 2, 100]
         """
         if not all(isinstance(stream, DataStream) for stream in streams):
-            raise InvalidArgument("union takes streams", got=repr(streams))
+            hint = "make a stream of it first, with env.from_collection(...) or another source"
+            raise InvalidArgument("union takes streams", got=repr(streams), hint=hint)
         self._check_same_environment("union", *streams)
         inputs = tuple(stream._values()._transformation for stream in (self, *streams))
         first = inputs[0].output_type
@@ -563,9 +604,8 @@ class DataStream(OperatorSettings, Generic[T]):
             raise class_given("sink_to", sink)
         if not isinstance(sink, Sink):
             msg = "sink_to needs a Sink"
-            raise InvalidArgument(
-                msg, got=type(sink).__name__, hint="a SinkFunction goes to add_sink()"
-            )
+            hint = or_build(sink, "a SinkFunction goes to add_sink()")
+            raise InvalidArgument(msg, got=type(sink).__name__, hint=hint)
         return DataStreamSink(self._sink("Sink: Writer", ops.SinkOp(sink)))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:

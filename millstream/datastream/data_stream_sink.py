@@ -7,6 +7,7 @@ from typing import Any
 
 from millstream.api.functions import SinkFunction
 from millstream.common.execution_config import checked_parallelism
+from millstream.common.guesses import Guesses
 from millstream.common.names import checked_name
 from millstream.datastream.program import as_function
 from millstream.graph.transformations import ChainingStrategy, OperatorTransformation
@@ -14,11 +15,21 @@ from millstream.graph.transformations import ChainingStrategy, OperatorTransform
 __all__ = ["DataStreamSink", "as_sink_function"]
 
 
-class DataStreamSink:
+class DataStreamSink(Guesses):
     """What a sink call returns; every method gives the sink back."""
 
     def __init__(self, transformation: OperatorTransformation) -> None:
         self._transformation = transformation
+
+    def __repr__(self) -> str:
+        return f"<DataStreamSink '{self._transformation.name}'>"
+
+    def _instead_of(self, name: str) -> tuple[str, str] | None:
+        from millstream.datastream.data_stream import DataStream
+
+        if not hasattr(DataStream, name):
+            return None
+        return "a sink ends its stream", f"call {name} on the stream, before or beside the sink"
 
     def name(self, name: str) -> DataStreamSink:
         """Name the sink.

@@ -22,6 +22,7 @@ from millstream.api.join_functions import CoGroupFunction, FlatJoinFunction, Joi
 from millstream.api.output_tag import OutputTag
 from millstream.api.trigger import Trigger
 from millstream.api.window_functions import WindowFunction
+from millstream.common.guesses import Guesses
 from millstream.common.time import DurationLike
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
@@ -37,7 +38,7 @@ Results = Callable[[Callable[..., Any], list[Any], list[Any]], Iterable[Any] | N
 """What makes the results of a window: of the user's function and the records of either stream."""
 
 
-class _WithWindow:
+class _WithWindow(Guesses):
     """Two keyed streams cut into windows."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream, window_assigner: Any) -> None:
@@ -153,7 +154,7 @@ class _Where(Generic[With]):
         return _EqualTo(first, second, self._kind)
 
 
-class JoinedStreams:
+class JoinedStreams(Guesses):
     """What `DataStream.join` gives: an inner join per key and window.
 
     >>> from millstream.datastream import StreamExecutionEnvironment
@@ -175,7 +176,7 @@ class JoinedStreams:
         return _Where(self._streams, as_key(key_selector, key_type, "where"), _JoinedWindows)
 
 
-class CoGroupedStreams:
+class CoGroupedStreams(Guesses):
     """What `DataStream.co_group` gives: all records of both streams with one key in one window.
 
     >>> from millstream.datastream import StreamExecutionEnvironment

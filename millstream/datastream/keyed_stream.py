@@ -54,6 +54,14 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         self._key = key
         self._source = source
 
+    def _described(self) -> str:
+        key = self._key
+        if key.selector is None:
+            by = f"field {key.field!r}"
+        else:
+            by = getattr(key.selector, "__qualname__", type(key.selector).__name__)
+        return f"of {self._source._described()}, by {by}"
+
     def _values(self) -> DataStream[T]:
         # Sinks, print and union read the values where they are, without moving them (rule 41).
         return self._source

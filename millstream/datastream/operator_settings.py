@@ -13,6 +13,7 @@ from millstream.common.execution_config import (
     checked_max_parallelism,
     checked_parallelism,
 )
+from millstream.common.guesses import Guesses
 from millstream.common.names import checked_name
 from millstream.common.time import parse_duration
 from millstream.common.typeinfo import TypeInformation, Types
@@ -32,7 +33,7 @@ __all__ = ["OperatorSettings"]
 Self = TypeVar("Self", bound="OperatorSettings")
 
 
-class OperatorSettings:
+class OperatorSettings(Guesses):
     """What every stream has; on a view, such as a keyed stream, settings are refused."""
 
     def __init__(self, env: StreamExecutionEnvironment, transformation: Transformation) -> None:

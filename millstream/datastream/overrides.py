@@ -20,6 +20,7 @@ __all__ = [
     "PlanReady",
     "configuration",
     "forced",
+    "has_program",
     "job_callback",
     "plan_callback",
     "program",
@@ -119,6 +120,11 @@ def set_program(words: ProgramWords | None) -> None:
     """How the command line names the program that runs from now on: the words that do, and its arguments."""
     global _program
     _program = words
+
+
+def has_program() -> bool:
+    """True if the command line runs the program, and not `python` itself."""
+    return _program is not None
 
 
 def program(files: Collection[str]) -> ProgramWords | None:

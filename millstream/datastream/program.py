@@ -6,11 +6,12 @@ from typing import Any
 
 from millstream.api.functions import Function, KeySelector
 from millstream.common.typeinfo import TypeInformation, Types
+from millstream.datastream.arguments import check_arguments
 from millstream.errors import InvalidArgument, NotSupportedYet, UnsupportedOperation
 from millstream.graph.operators import Key
 from millstream.graph.transformations import calling_line
 
-__all__ = ["as_function", "as_key", "as_type", "class_given", "not_on_keyed", "not_yet"]
+__all__ = ["as_function", "as_key", "as_type", "class_given", "not_on_keyed", "not_yet", "or_build"]
 
 
 def as_type(output_type: Any) -> TypeInformation | None:
@@ -27,13 +28,17 @@ def as_type(output_type: Any) -> TypeInformation | None:
 def as_function(call: str, function: Any, wanted: type[Function], *, plain: bool = True) -> Any:
     """The user's function if it fits: an object of the wanted class, or any callable if `plain`."""
     if isinstance(function, wanted):
+        check_arguments(call, function, wanted)
         return function
     if isinstance(function, type) and issubclass(function, Function):
         raise class_given(call, function)
     if isinstance(function, Function) or not plain or not callable(function):
         msg = f"{call} needs a {wanted.__name__}" + (" or a callable" if plain else "")
-        hint = None if plain else f"write a class that extends {wanted.__name__}"
+        hint = f"write a class that extends {wanted.__name__}"
+        if plain:
+            hint = "pass the function itself, not what a call of it gives"
         raise InvalidArgument(msg, got=type(function).__name__, hint=hint)
+    check_arguments(call, function, wanted)
     return function
 
 
@@ -41,6 +46,11 @@ def class_given(call: str, given: type) -> InvalidArgument:
     """The error for a class where an object of it is needed."""
     msg = f"{call} was given the class {given.__name__}, not an object of it"
     return InvalidArgument(msg, hint=f"write {given.__name__}()")
+
+
+def or_build(given: Any, hint: str) -> str:
+    """What to do with what is no source or sink: a builder makes one."""
+    return "call build() on it" if callable(getattr(given, "build", None)) else hint
 
 
 def as_key(selector: Any, key_type: Any = None, call: str = "key_by") -> Key:

@@ -7,15 +7,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from millstream.common.constants import MAX_TIME
 from millstream.common.job_status import JobStatus
 from millstream.errors import MillstreamError
 from millstream.redaction import shown
+from millstream.runtime.driver.job import JobSettings
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.run import JobRun
 
-__all__ = ["describe", "lasting", "progress_of"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["describe", "is_shown", "lasting", "progress_of", "say", "steady_console"]
 
 # From this share of the time on waiting for others is worth a word, as in Flink's REST.
 _BACK_PRESSURED = 0.1
@@ -41,7 +46,8 @@ def _describe(run: JobRun) -> str:
     )
     if run.done:
         # Where a job stands that is over is no news, and its page may be gone with the process.
-        return text
+        left = sum(metrics.waiting.values())
+        return f"{text}, {left:,} windows or timers of processing time not due" if left else text
     news = [_lag(metrics), _watermark(metrics), _bottleneck(metrics), run.web_address]
     return ", ".join(filter(None, [text, *news]))
 
@@ -104,19 +110,38 @@ def _restarting(run: JobRun) -> str:
     return f"{run.job.settings.name}: restarting {when} (attempt {times + 1}) after [{code}] {why}"
 
 
+def is_shown(settings: JobSettings) -> bool:
+    """Whether progress is shown: by default, if there is a terminal."""
+    return settings.progress == "true" or (settings.progress == "auto" and sys.stderr.isatty())
+
+
+def say(settings: JobSettings, text: str) -> None:
+    """A line about a job on standard error, whether that is a terminal or a log."""
+    if settings.progress != "false" and sys.stderr is not None:
+        sys.stderr.write(shown(f"{settings.name}: {text}") + "\n")
+        sys.stderr.flush()
+
+
+def steady_console(*, stderr: bool = False) -> Console:
+    """A terminal whose cursor stays as it is: after a kill nobody could bring it back."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+    return console
+
+
 @contextmanager
 def progress_of(run: JobRun) -> Iterator[None]:
     """Show progress on standard error while the block runs; nothing if that is not a terminal."""
-    setting = run.job.settings.progress
-    if setting == "false" or (setting == "auto" and not sys.stderr.isatty()):
+    if not is_shown(run.job.settings):
         yield
         return
-    from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
     from rich.text import Text
 
-    console = Console(stderr=True)
+    console = steady_console(stderr=True)
     stop = threading.Event()
     spinner = Spinner("dots", Text(describe(run)))
     # Results printed to the same terminal go above the line; those in a pipe stay there.

@@ -17,6 +17,7 @@ from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.execution_mode import RuntimeExecutionMode
+from millstream.common.guesses import Guesses
 from millstream.common.job_client import JobClient
 from millstream.common.job_execution_result import JobExecutionResult
 from millstream.common.job_id import JobID
@@ -28,7 +29,7 @@ from millstream.connectors.file.format import BulkFormat
 from millstream.connectors.file.source import FileSource
 from millstream.connectors.socket import MAX_LINE_BYTES, SocketTextSource
 from millstream.connectors.source_function import SourceFunctionSource
-from millstream.datastream import overrides
+from millstream.datastream import forgotten, overrides
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.datastream.closeable_iterator import CloseableIterator, ResultQueue
@@ -36,10 +37,11 @@ from millstream.datastream.data_stream import DataStream
 from millstream.datastream.dependency_settings import DependencySettings
 from millstream.datastream.environment_settings import AcceptedSettings
 from millstream.datastream.executor import create_run, show_run
-from millstream.datastream.program import as_type, class_given
+from millstream.datastream.program import as_type, class_given, or_build
 from millstream.datastream.progress import progress_of
 from millstream.datastream.settings import job_settings
-from millstream.errors import InvalidArgument, UnsupportedOperation
+from millstream.datastream.what_stays import what_stays
+from millstream.errors import InvalidArgument, MillstreamError, UnsupportedOperation, shortly
 from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, SourceOp
 from millstream.graph.plan_json import plan_as_json
 from millstream.graph.stream_graph import StreamGraph, build_stream_graph
@@ -51,12 +53,12 @@ from millstream.runtime.driver.run import JobRun
 __all__ = ["StreamExecutionEnvironment"]
 
 
-class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
+class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
     """Holds the program while it is written down, and runs it.
 
     >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
-    >>> env.from_collection([1, 2]).map(lambda n: n + 1).print()  # doctest: +ELLIPSIS
-    <millstream.datastream.data_stream_sink.DataStreamSink object at ...>
+    >>> env.from_collection([1, 2]).map(lambda n: n + 1).print()
+    <DataStreamSink 'Sink: Print to Std. Out'>
     >>> result = env.execute("add one")
     2
     3
@@ -66,9 +68,16 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         self._configuration = configuration
         self._sinks: list[OperatorTransformation] = []
         self._ids = itertools.count(1)
+        self._token = object()
         self._warned: set[str] = set()
         options.check_values(configuration)
         self._warn_of_keys()
+
+    def __repr__(self) -> str:
+        count = len(self._sinks)
+        return (
+            f"<StreamExecutionEnvironment with {count} sink{'' if count == 1 else 's'} to execute>"
+        )
 
     @staticmethod
     def get_execution_environment(
@@ -222,7 +231,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
         """A stream of the elements of a collection, at parallelism 1."""
         if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
             msg = "from_collection needs a list or another collection"
-            raise InvalidArgument(msg, got=type(collection).__name__)
+            hint = "put what is to be one record into a list"
+            raise InvalidArgument(msg, got=type(collection).__name__, hint=hint)
         source = CollectionSource(list(collection))
         return self._source("Collection Source", SourceOp(source), type_info, most=1)
 
@@ -238,9 +248,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
             raise class_given("from_source", source)
         if not isinstance(source, Source):
             msg = "from_source needs a Source"
-            raise InvalidArgument(
-                msg, got=type(source).__name__, hint="a SourceFunction goes to add_source()"
-            )
+            hint = or_build(source, "a SourceFunction goes to add_source()")
+            raise InvalidArgument(msg, got=type(source).__name__, hint=hint)
         strategy: WatermarkStrategy | None = None
         if watermark_strategy is not None:
             strategy = as_strategy(watermark_strategy)
@@ -307,6 +316,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def _add_sink(self, transformation: OperatorTransformation) -> None:
         self._sinks.append(transformation)
+        forgotten.sink_declared(self._token, transformation)
 
     def _graph(self, sinks: Sequence[OperatorTransformation]) -> StreamGraph:
         maximum = self.get_max_parallelism()
@@ -321,10 +331,12 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def get_execution_plan(self) -> str:
         """The program as the JSON that Flink's plan visualizer reads."""
+        forgotten.executed(self._token)
         return json.dumps(plan_as_json(self._graph(self._sinks)), indent=2)
 
     def _take_job(self, job_name: str | None) -> Job:
         """The program so far as a job; the environment is empty afterwards (rule 57)."""
+        forgotten.executed(self._token)
         if job_name is not None:
             checked_name(job_name, "the name of a job")
         # What the program has put into the configuration itself nobody has looked at yet.
@@ -361,24 +373,33 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings):
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink and wait for the end. Ctrl-C cancels the job."""
-        run = self._submit(self._take_job(job_name))
         try:
-            with progress_of(run):
-                seconds = run.result()
-        except KeyboardInterrupt:
-            run.leave()
-            raise
+            run = self._submit(self._take_job(job_name))
+            try:
+                with progress_of(run):
+                    seconds = run.result()
+            except KeyboardInterrupt:
+                run.leave()
+                raise KeyboardInterrupt(what_stays(run)) from None
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
         return JobExecutionResult(JobID(run.job.id), round(seconds * 1000))
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start everything that leads to a sink and return at once."""
-        run = self._submit(self._take_job(job_name))
+        try:
+            run = self._submit(self._take_job(job_name))
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
         return JobClient(run.job.id, run.job.settings.name, run)
 
     def _collect(self, stream: DataStream, job_name: str | None) -> CloseableIterator:
         results = ResultQueue()
-        job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
-        run = self._create_run(job)
+        try:
+            job = self._take_job_with(stream, "Sink: Collect", CollectOp(results.put), job_name)[0]
+            run = self._create_run(job)
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
         run.on_done(results.finish)
         run.start()
         return CloseableIterator(run, results)

@@ -22,6 +22,7 @@ from millstream.api.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
+from millstream.common.guesses import Guesses
 from millstream.common.time import DurationLike, parse_duration
 from millstream.common.typeinfo import TypeInformation
 from millstream.datastream.program import as_function, as_type, class_given
@@ -48,7 +49,7 @@ AnyWindowFunction: TypeAlias = (
 """What may be given where a window function is asked for; which of them fits, the stream says."""
 
 
-class _Windowed(Generic[T, W]):
+class _Windowed(Guesses, Generic[T, W]):
     """What windows per key and windows of a whole stream share."""
 
     _all_windows: ClassVar[bool]
@@ -63,6 +64,17 @@ class _Windowed(Generic[T, W]):
         self._evictor: Evictor[Any, Any] | None = None
         self._lateness = 0
         self._late_tag: OutputTag | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._assigner}, {self._stream._described()}>"
+
+    def _instead_of(self, name: str) -> tuple[str, str] | None:
+        if not hasattr(self._stream, name):
+            return None
+        return (
+            "windows are no stream yet",
+            "call reduce, aggregate, process, apply, sum, min or max, and then that",
+        )
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment this stream belongs to.

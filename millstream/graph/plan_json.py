@@ -31,6 +31,10 @@ def plan_as_json(graph: StreamGraph) -> dict[str, Any]:
         }
         if node.is_sink:
             entry["guarantee"] = guarantee_of(node.operator)
+        elif isinstance(node.operator, SourceOp | FrameSourceOp):
+            entry["guarantee"] = guarantee_of_source(node.operator)
+        if "guarantee" in entry:
+            entry["uid"] = shown(node.uid)
         inputs = [edge for edge in graph.edges if edge.target == node.id]
         if inputs:
             entry["predecessors"] = [
@@ -49,6 +53,15 @@ def _pact(operator: Operator, is_sink: bool) -> str:
     if isinstance(operator, SourceOp | FrameSourceOp):
         return "Data Source"
     return "Data Sink" if is_sink else "Operator"
+
+
+def guarantee_of_source(operator: SourceOp | FrameSourceOp) -> str:
+    """What a source promises about its records."""
+    if isinstance(operator, FrameSourceOp):
+        return "as Spark's source"
+    return (
+        "exactly-once" if operator.source.reads_again() else "what was read is lost with the driver"
+    )
 
 
 def guarantee_of(operator: Operator) -> str:

@@ -25,6 +25,7 @@ from millstream.errors import RuntimeUnusable
 from millstream.spark.attach import apply_to_job, attached, beside
 from millstream.spark.dependencies import add_jars
 from millstream.spark.executors import watch
+from millstream.spark.java import start_java
 from millstream.spark.master import lost_master, require_master
 
 __all__ = [
@@ -150,7 +151,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = beside(builder.getOrCreate)
+        session = beside(lambda: start_java(settings, builder.getOrCreate))
     except Exception as error:
         lost = lost_master(settings["spark.master"], error)
         if lost is not None:

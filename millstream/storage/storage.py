@@ -330,12 +330,17 @@ class LocalStorage(Storage):
     def _make_folder(self, path: Path) -> None:
         # Not `mkdir(parents=True)`: that gives the parents the permissions of the umask.
         try:
-            path.mkdir(mode=0o700)
+            self._make_one_folder(path)
         except FileNotFoundError:
             if path.parent == path:
                 raise
             self._make_folder(path.parent)
-            self._make_folder(path)
+            # Below /proc nothing can be made, and it says of every name that it does not exist.
+            self._make_one_folder(path)
+
+    def _make_one_folder(self, path: Path) -> None:
+        try:
+            path.mkdir(mode=0o700)
         except FileExistsError:
             if not path.is_dir():
                 raise

@@ -122,4 +122,4 @@ class _Marks(WatermarkGenerator):
 
 class _Elements(FlatMapFunction):
     def flat_map(self, value: Step) -> Iterable[Any]:
-        return (value.value,) if value.kind == ELEMENT else ()
+        return [value.value] if value.kind == ELEMENT else []

@@ -1116,7 +1116,10 @@ def test_a_class_instead_of_an_object(call, name):
         (lambda s: s.map(5), ["map needs a MapFunction or a callable", "int"]),
         (lambda s: s.map(BadFlatMap()), ["map needs a MapFunction", "BadFlatMap"]),
         (lambda s: s.process(lambda v: v), ["process needs a ProcessFunction", "function"]),
-        (lambda s: s.process(BadKeyedProcess()), ["process needs a ProcessFunction"]),
+        (
+            lambda s: s.process(BadKeyedProcess()),
+            ["is a KeyedProcessFunction, and this stream has no key"],
+        ),
         (
             lambda s: s.key_by(lambda v: v).process(BadProcess()),
             ["process needs a KeyedProcessFunction", "BadProcess"],

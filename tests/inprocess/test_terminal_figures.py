@@ -378,3 +378,33 @@ def test_top_by_folder(driver, tmp_path, monkeypatch):
         run.cancel()
     assert run.status is JobStatus.CANCELED
     assert "is not running" in shown_by("numbers", "--dir", str(tmp_path)).output
+
+
+# -- the cursor, and what is left ----------------------------------------------------------------------------------
+
+
+HOURS = """
+from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream.window import TumblingProcessingTimeWindows
+
+options = {"execution.target": "in-process", "millstream.progress": "true"}
+env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(options))
+words = env.from_collection(["a", "b", "a"]).key_by(lambda word: word)
+words.window(TumblingProcessingTimeWindows.of("1 h")).reduce(max).print()
+env.execute("hours")
+"""
+
+
+def test_the_last_line_counts_windows_of_the_clock_and_the_cursor_is_never_hidden(tmp_path):
+    script = tmp_path / "hours.py"
+    script.write_text(HOURS)
+    environ = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=environ, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "hours: epoch 0, 3 records" in done.stderr.splitlines()[-1]
+    assert ", 2 windows or timers of processing time not due, " in done.stderr.splitlines()[-1]
+    # What hides a terminal's cursor would have to be undone by whoever kills the program.
+    assert "\x1b[?25l" not in done.stderr

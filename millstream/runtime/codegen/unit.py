@@ -36,6 +36,7 @@ from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.graph.operators import Operator
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.base.contracts import FollowsTime, ReadsTime
+from millstream.runtime.base.several import SEVERAL, check_several, may_return
 from millstream.runtime.codegen.bad_records import BadRecords, is_guarded
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.guard import write_guarded
@@ -149,16 +150,25 @@ class OperatorUnit(Generic[Op]):
             with code.block(f"if {tag} == {tag_id!r}:"):
                 self.emit(side, tag_id)
 
-    def emit_results(self, call: str) -> None:
-        """Lines for the results of a process function: None or an iterable."""
+    def emit_results(self, call: str, method: str) -> None:
+        """Lines for the results of a process function's method: None or an iterable."""
         code = self.code
         results, result = code.fresh("results"), code.fresh("result")
         code.line(f"{results} = {call}")
-        with (
-            code.block(f"if {results} is not None:"),
-            self.builder.each(f"for {result} in {results}:"),
-        ):
-            self.emit_result(result)
+        with code.block(f"if {results} is not None:"):
+            self.check_results(results, method)
+            with self.builder.each(f"for {result} in {results}:"):
+                self.emit_result(result)
+
+    def check_results(self, results: str, method: str) -> None:
+        """A line that refuses a single record in the place of several, where the function may give that."""
+        function = self.op.user_function
+        if may_return(getattr(function, method) if isinstance(function, Function) else function):
+            known, check = (
+                self.code.bind(SEVERAL, "several"),
+                self.code.bind(check_several, "check"),
+            )
+            self.code.line(f"if type({results}) not in {known}: {check}({results})")
 
     def write_result_entry(self, outlet: Outlet) -> None:
         """The function that an operator calls for each result."""
@@ -284,6 +294,10 @@ class OperatorUnit(Generic[Op]):
         """The records that were dropped because they were late, since the last call."""
         return 0
 
+    def waiting(self) -> int:
+        """How many timers and windows wait for the clock."""
+        return 0
+
     def take_metrics(self) -> list[UserMetric]:
         """What the metrics of its functions came to since the last call."""
         return [] if self._metrics is None else self._metrics.take()
@@ -357,6 +371,10 @@ class TimedUnit(OperatorUnit[Op]):
     def next_tick(self) -> int | None:
         """When the next timer of the clock is due."""
         return None if self.timers is None else self.timers.next_tick()
+
+    def waiting(self) -> int:
+        """How many timers and windows of the clock are not due."""
+        return 0 if self.timers is None else self.timers.waiting()
 
     def end_key(self) -> None:
         """All of time passes, and begins again with the next key."""

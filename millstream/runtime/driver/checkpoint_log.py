@@ -86,6 +86,12 @@ class CheckpointLog:
         """How many are on their way."""
         return sum(record.status == "IN_PROGRESS" for record in self.records)
 
+    @property
+    def latest_id(self) -> int | None:
+        """The checkpoint that a failure now would lead back to."""
+        done = [r.id for r in list(self.records) if r.status == "COMPLETED" and not r.savepoint]
+        return done[-1] if done else self.restored_id
+
     def begin(self, epoch: int) -> None:
         """An epoch begins, and with it the checkpoint at its end."""
         self.fail("the epoch was given up")

@@ -371,6 +371,9 @@ class EpochDriver:
         ]
         times = self.planner.take_reports(reports)
         self._warn_of_late(reports)
+        if not self._draining:
+            # What waits in the savepoint of a job that was drained waits on.
+            self._warn_of_waiting(reports)
         log.ran(reports)
         # Counted once the epoch is complete: if it is run again, so are its records.
         self._reports = epoch, reports, self.planner.limited
@@ -462,6 +465,19 @@ class EpochDriver:
                     count,
                     "" if count == 1 else "s",
                 )
+
+    def _warn_of_waiting(self, reports: Sequence[TaskReport]) -> None:
+        """Say at the end of the input what has waited for the clock in vain (rule 15)."""
+        waiting: Counter[str] = Counter()
+        for report in reports:
+            waiting.update(report.waiting)
+        for uid, count in waiting.items():
+            _log.warning(
+                "the input of '%s' has ended before the clock came to %d of its windows or timers of processing time, "
+                "which give nothing. Use event time, BATCH mode, or an input that goes on",
+                self._nodes[uid].name,
+                count,
+            )
 
     def _commit(self, command: commands.Commit) -> None:
         manifest, again = command.manifest, command.again

@@ -23,7 +23,6 @@ from millstream.graph.job_graph import JobVertex, build_job_graph
 from millstream.graph.level_plan import Edge, LevelPlan, build_level_plan
 from millstream.graph.operators import (
     AssignOp,
-    BroadcastProcessOp,
     FeedbackSourceOp,
     FrameSourceOp,
     SinkOp,
@@ -31,9 +30,10 @@ from millstream.graph.operators import (
 )
 from millstream.graph.partitioning import Strategy
 from millstream.graph.rescale import at_parallelism
-from millstream.graph.stream_graph import StreamGraph, StreamNode
+from millstream.graph.stream_graph import StreamGraph
 from millstream.ha.services import HighAvailability
 from millstream.runtime.codegen.keys import is_repeatable
+from millstream.runtime.driver.culprits import culprit_in
 from millstream.runtime.operators.combining import combining
 from millstream.runtime.task.dependencies import Dependencies, stage
 from millstream.runtime.task.spec import EdgeTarget, JobSpec, LevelSpec, VertexSpec, store_name
@@ -266,7 +266,7 @@ class Job:
             key_file=settings.key_file,
             levels=levels,
             targets={
-                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index)
+                e.id: EdgeTarget(e.target_level, e.target_vertex, e.input_index, _is_broadcast(e))
                 for e in self.plan.edges
             },
             python_path=_python_path(installed=not settings.dependencies.environment),
@@ -297,7 +297,8 @@ class Job:
             replace(
                 edge,
                 watermarked=False,
-                waits=_waits(edge, heads[edge.target_vertex].head),
+                waits=not _is_broadcast(edge)
+                and any(map(_is_broadcast, self.plan.in_edges(heads[edge.target_vertex]))),
                 **combining(edge, heads[edge.target_vertex].head),
             )
             for edge in edges
@@ -335,9 +336,9 @@ def _strategies(vertex: JobVertex) -> Iterator[WatermarkStrategy]:
             yield node.operator.strategy
 
 
-def _waits(edge: Edge, head: StreamNode) -> bool:
-    """True for the records beside a broadcast side."""
-    return isinstance(head.operator, BroadcastProcessOp) and edge.input_index == 0
+def _is_broadcast(edge: Edge) -> bool:
+    """True for what is read before everything beside it (rules 50 and 60)."""
+    return edge.partitioning.strategy is Strategy.BROADCAST
 
 
 def _input_edges(edges: Sequence[Edge]) -> tuple[InputEdge, ...]:
@@ -446,6 +447,7 @@ def _check_ships(subject: str, operator: str, line: Any, part: Any, original: Ex
             f"{subject} cannot be sent to the workers",
             operator=operator,
             declared_at=line,
+            cannot_be_sent=culprit_in(part),
             cause=told(error),
             hint="create connections, locks and open files in open(), "
             "not in __init__ or at module level",

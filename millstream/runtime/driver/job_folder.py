@@ -20,9 +20,10 @@ another leader has written cannot be on a list that was made before its term beg
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -49,11 +50,13 @@ from millstream.checkpoint.restore import (
 )
 from millstream.checkpoint.savepoint import open_checkpoint
 from millstream.errors import (
+    ConfigurationError,
     JobLocked,
     LeadershipLost,
     StateError,
     StateNotFound,
     StorageAway,
+    told,
 )
 from millstream.ha.election import Term
 from millstream.redaction import get_logger
@@ -132,9 +135,10 @@ class JobFolder:
         else:
             assert temporary is not None
             root = temporary
-        self.storage: Storage = open_storage(
-            root, durable=self.durable, seal=Seal.of(settings.key_file)
-        )
+        with _usable(settings.checkpoint_dir):
+            self.storage: Storage = open_storage(
+                root, durable=self.durable, seal=Seal.of(settings.key_file)
+            )
         self.lease: Lease | None = None
         self.job_id = job.id
         self.own_parallelism = job.graph.parallelism
@@ -144,6 +148,8 @@ class JobFolder:
         self._rescaled = False
         self.default_savepoints = settings.savepoint_dir
         self.timeout = settings.checkpoint_timeout
+        # Where the job has started from, for people; nothing if it is new.
+        self.origin = ""
         self._started = False
         self._committed: Manifest | None = None
         self._claimed = ""
@@ -153,12 +159,13 @@ class JobFolder:
         if self.durable:
             base = self._job.settings.checkpoint_dir
             assert base is not None
-            for storage in (open_storage(stable(base)), self.storage):
-                storage.check_private()
-            if self._term is None:
-                self.lease = Lease.acquire(self.storage, self._job.settings.name)
-            else:
-                self.lease = self._take_lease(self._term)
+            with _usable(base):
+                for storage in (open_storage(stable(base)), self.storage):
+                    storage.check_private()
+                if self._term is None:
+                    self.lease = Lease.acquire(self.storage, self._job.settings.name)
+                else:
+                    self.lease = self._take_lease(self._term)
             self.storage.expect()
             self.lease.keep()
 
@@ -328,7 +335,7 @@ class JobFolder:
         # It speaks of the job that was here before.
         self.storage.delete(INTENT)
         write_manifest(self.storage, begin)
-        _log.info("starting from %s (checkpoint %d)", shown_root(path), manifest.epoch)
+        self._began(f"starting from {shown_root(path)} (checkpoint {manifest.epoch})")
         return Start(begin, self._kept([*epochs, epoch]), restored=True)
 
     def _from_latest(self, epochs: list[int], *, again: bool, exactly_once: bool) -> Start:
@@ -359,7 +366,7 @@ class JobFolder:
             return Start(manifest, self._kept(epochs), restored=between or rescaled)
         where = f"checkpoint {manifest.epoch} of '{settings.name}'"
         manifest = self._fitting(manifest, layout, where)
-        _log.info("going on from checkpoint %d", manifest.epoch)
+        self._began(f"going on from checkpoint {manifest.epoch}")
         if not fits_as_is(manifest, layout):
             epoch = epochs[-1] + 1
             manifest = restored_manifest(manifest, layout, epoch=epoch)
@@ -377,6 +384,10 @@ class JobFolder:
         claim = msgspec.structs.replace(manifest, epoch=epoch, origin=manifest.made)
         write_manifest(self.storage, claim)
         return claim
+
+    def _began(self, where: str) -> None:
+        self.origin = where
+        _log.info(where)
 
     def _fitting(self, manifest: Manifest, layout: Layout, where: str) -> Manifest:
         """The manifest, if it fits the program; without the output of sinks that the user lets go of."""
@@ -544,6 +555,22 @@ class JobFolder:
         if self.durable and finished and (self._term is None or self._term.over is None):
             self.storage.delete(_FINISHED)
             self.storage.delete_tree(TERMS)
+
+
+@contextlib.contextmanager
+def _usable(directory: str | None) -> Iterator[None]:
+    """Around the first use of the checkpoint directory: what fails there is a matter of the configuration."""
+    try:
+        yield
+    except OSError as error:
+        if directory is None:
+            raise
+        raise ConfigurationError(
+            "the checkpoint directory cannot be used",
+            directory=shown_root(directory),
+            cause=told(error),
+            hint="set execution.checkpointing.dir to a folder, or the URL of one, that this user may write to",
+        ) from error
 
 
 def _place(root: str) -> str:

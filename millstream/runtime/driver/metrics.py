@@ -184,6 +184,8 @@ class JobMetrics:
         self.state_rebuilds = 0
         self.bad_records: dict[str, tuple[int, int]] = {}
         self.late_records: dict[str, int] = {}
+        # By uid, timers and windows of the clock that the end of the input found not due.
+        self.waiting: dict[str, int] = {}
         self.latency: dict[str, Histogram] = {}
         """From the sources to each sink, by its uid."""
         self.checkpoint_log = CheckpointLog()
@@ -319,6 +321,8 @@ class JobMetrics:
             operator = self._operator(uid, i)
             operator.records_in += came
             operator.records_out += went
+        for uid, waiting in report.waiting.items():
+            self.waiting[uid] = self.waiting.get(uid, 0) + waiting
         for uid, late in report.late_records.items():
             self._operator(uid, i).late += late
             self.late_records[uid] = self.late_records.get(uid, 0) + late

@@ -71,6 +71,8 @@ class JobRun(ABC):
         self.web_address: str | None = None
         # True once an attempt has found everything that it goes on from.
         self.begun = False
+        # Told what a user should know while the job runs.
+        self.say: Callable[[str], None] = lambda text: None
         self._cancelled = threading.Event()
         # Ends the attempt at hand: the job is cancelled, or this driver does not lead it any more.
         self._stop = threading.Event()
@@ -223,6 +225,9 @@ class JobRun(ABC):
                 if self.leading is not None:
                     self.leading.begun(driver)
                 self.begun = True
+                if driver.folder.origin:
+                    self.say(driver.folder.origin)
+                    driver.folder.origin = ""
                 self.status = JobStatus.RUNNING
                 if not driver.ended:
                     self._attempt(spec, driver)

@@ -48,7 +48,7 @@ class BroadcastProcessUnit(TimedUnit[BroadcastProcessOp]):
         context = self.code.bind(self._reading if index == 0 else self._writing, "context")
         function = self.bind_function(self.op.function, method, "process")
         enter_time(self.builder, context)
-        self.emit_results(f"{function}({record}, {context})")
+        self.emit_results(f"{function}({record}, {context})", method)
 
 
 class KeyedBroadcastProcessUnit(KeyedFunctionUnit[BroadcastProcessOp]):
@@ -76,4 +76,4 @@ class KeyedBroadcastProcessUnit(KeyedFunctionUnit[BroadcastProcessOp]):
             self.code.line(f"{self.code.bind(self.function_context.leave, 'leave_key')}()")
         function = self.bind_function(self.op.function, method, "process")
         enter_time(self.builder, context, timers=fires)
-        self.emit_results(f"{function}({record}, {context})")
+        self.emit_results(f"{function}({record}, {context})", method)

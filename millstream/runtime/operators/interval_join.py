@@ -17,6 +17,7 @@ from millstream.api.join_functions import ProcessJoinFunction
 from millstream.common.constants import NO_TIME
 from millstream.errors import MissingTimestamp
 from millstream.graph.operators import IntervalJoinOp
+from millstream.runtime.base.several import several
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.table import DELETED, ListChange, Table, isolate
 
@@ -285,7 +286,7 @@ class JoinedIntervals:
         late: tuple[Emit | None, Emit | None],
     ) -> None:
         self.keys = keys
-        self.call: Callable[..., Any] = op.function.process_element
+        self.call: Callable[..., Any] = several(op.function.process_element)
         self.context = _PairContext()
         self.emit = emit
         self.watermark = NO_TIME

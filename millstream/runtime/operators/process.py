@@ -50,10 +50,11 @@ class ProcessUnit(TimedUnit[ops.ProcessOp | ops.CoProcessOp]):
 
     def lines(self, record: str, index: int) -> None:
         """One call, and a loop over its results."""
-        function = self.bind_function(self.op.function, method_for(self.op, index), "process")
+        method = method_for(self.op, index)
+        function = self.bind_function(self.op.function, method, "process")
         context = self.code.bind(self._contexts[self.builder.stamped], "context")
         enter_time(self.builder, context)
-        self.emit_results(f"{function}({record}, {context})")
+        self.emit_results(f"{function}({record}, {context})", method)
 
 
 class KeyedFunctionUnit(TimedUnit[Op]):
@@ -82,7 +83,7 @@ class KeyedFunctionUnit(TimedUnit[Op]):
         context = self.code.bind(self.function_context, "context")
         with self.builder.entry("fire", "due", self._attach) as due:
             self.at(due, "timer")
-            self.emit_results(f"{on_timer}({due}, {context})")
+            self.emit_results(f"{on_timer}({due}, {context})", "on_timer")
 
     def _attach(self, fire: Callable[..., None]) -> None:
         context, timers = self.function_context, self.timers
@@ -114,5 +115,6 @@ class KeyedProcessUnit(KeyedFunctionUnit[ops.KeyedProcessOp | ops.KeyedCoProcess
         context = self.code.bind(self.function_context, "context")
         emit_current_key(self.builder, self.node, self.op.keys[index], record, context)
         enter_time(self.builder, context, timers=self.timers is not None)
-        function = self.bind_function(self.op.function, method_for(self.op, index), "process")
-        self.emit_results(f"{function}({record}, {context})")
+        method = method_for(self.op, index)
+        function = self.bind_function(self.op.function, method, "process")
+        self.emit_results(f"{function}({record}, {context})", method)

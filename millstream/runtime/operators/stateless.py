@@ -9,6 +9,7 @@ from millstream.common.types import Row
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.base.recognize import pair_of
+from millstream.runtime.base.several import may_return
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.keys import emit_current_key
 from millstream.runtime.codegen.unit import OperatorUnit
@@ -87,7 +88,12 @@ class FlatMapUnit(_WithKey[ops.FlatMapOp]):
         self.enter_key(record, index)
         result = self.code.fresh("result")
         function = self.bind_function(self.op.function, "flat_map", "flat_map")
-        with self.builder.each(f"for {result} in {function}({record}):"):
+        results = f"{function}({record})"
+        if may_return(getattr(self.op.function, "flat_map", self.op.function)):
+            results = self.code.fresh("results")
+            self.code.line(f"{results} = {function}({record})")
+            self.check_results(results, "flat_map")
+        with self.builder.each(f"for {result} in {results}:"):
             self.emit(result)
 
 
@@ -124,8 +130,7 @@ class CoFlatMapUnit(_WithKey[ops.CoFlatMapOp]):
         results, result = self.code.fresh("results"), self.code.fresh("result")
         function = self.bind_function(self.op.function, f"flat_map{index + 1}", "flat_map")
         self.code.line(f"{results} = {function}({record})")
-        with (
-            self.code.block(f"if {results} is not None:"),
-            self.builder.each(f"for {result} in {results}:"),
-        ):
-            self.emit(result)
+        with self.code.block(f"if {results} is not None:"):
+            self.check_results(results, f"flat_map{index + 1}")
+            with self.builder.each(f"for {result} in {results}:"):
+                self.emit(result)

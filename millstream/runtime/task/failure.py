@@ -195,7 +195,19 @@ def _by_role(
             )
         case _:
             kind, problem = UserFunctionError, f"the function of '{node.name}' {raised}"
+            evidence["hint"] = _about_none(error, node, record)
     return kind(problem, **evidence)
+
+
+def _about_none(error: Exception, node: StreamNode, record: str) -> str | None:
+    """Where a None may come from that a function did not expect."""
+    if not isinstance(error, TypeError | AttributeError) or "NoneType" not in str(error):
+        return None
+    if record == "None":
+        return "the record is None: does the function before it return what it makes?"
+    if node.operator.keys:
+        return "a state that was not written yet reads as None; for a number, `state.value() or 0`"
+    return None
 
 
 def _not_iterable(error: Exception, operator: Operator) -> str | None:

@@ -47,6 +47,8 @@ class EdgeTarget:
     level: int
     vertex: int
     input_index: int
+    # Read before the other input of an epoch (rule 50).
+    first: bool = False
 
 
 @dataclass(frozen=True)

@@ -413,7 +413,8 @@ class LevelTask:
                 yield from self._tick(chain)
         targets = self.job.targets
         begun = False
-        for row in ordered(batches, self.job.sort_memory):
+        first = {edge for edge, target in targets.items() if target.first}
+        for row in ordered(batches, self.job.sort_memory, first):
             if row.sequence >= 0 and not begun:
                 begun = True
                 self._begin_time()
@@ -679,6 +680,7 @@ class LevelTask:
             registered=registered,
             committables=self._committables,
             late_records={unit.node.uid: late for unit in units if (late := unit.take_late())},
+            waiting=self._waiting(units),
             metrics={unit.node.uid: told for unit in units if (told := unit.take_metrics())},
             wake_at=min(wake, default=None),
             watermarks={
@@ -694,6 +696,10 @@ class LevelTask:
             self._close()
         self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
         yield self._rows.take()
+
+    def _waiting(self, units: list[OperatorUnit[Any]]) -> dict[str, int]:
+        """What the end of the input finds waiting for the clock (rule 15)."""
+        return {u.node.uid: count for u in units if self._ended and (count := u.waiting())}
 
     def _finish_time(self, chain: Chain, wake: list[int]) -> Iterator[pa.RecordBatch]:
         """The last watermarks of the epoch, and of the job if it ends."""

@@ -146,6 +146,15 @@ class _Queue:
         self.calendar.refresh(self._table)
         return self.calendar.next
 
+    def count(self) -> int:
+        alone, windows = 0, set()
+        for canon, (_, namespace) in self._table.keys():  # noqa: SIM118 - a table is no dictionary
+            if namespace is None:
+                alone += 1
+            else:
+                windows.add((canon, namespace))
+        return alone + len(windows)
+
     def fire(self, until: int, keys: KeyContext, fired: Fired) -> None:
         """Fire what is due, in order, with what is registered meanwhile (rules 11 to 13)."""
         at = self.due()
@@ -242,6 +251,10 @@ class InternalTimers:
     def next_tick(self) -> int | None:
         """When the clock has to be looked at again."""
         return self._processing.due()
+
+    def waiting(self) -> int:
+        """How many timers wait for the clock, or windows: one may have several timers."""
+        return self._processing.count()
 
 
 def _nothing(timestamp: int, namespace: Any) -> None:

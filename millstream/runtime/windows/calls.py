@@ -16,6 +16,7 @@ from millstream.api.window_functions import (
 )
 from millstream.graph.operators import WindowOp
 from millstream.runtime.base.recognize import keeps_nothing
+from millstream.runtime.base.several import several
 from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.table import ATOMIC, MISSING, isolate
 from millstream.runtime.windows.contexts import FiringContext
@@ -29,17 +30,16 @@ def caller(
     """What makes results of a window and its contents."""
     function = op.function
     if isinstance(function, ProcessWindowFunction):
-        process = function.process
+        process = several(function.process)
         return lambda window, inputs: process(keys.key, context, inputs)
     if isinstance(function, ProcessAllWindowFunction):
-        process_all = function.process
+        process_all = several(function.process)
         return lambda window, inputs: process_all(context, inputs)
     if isinstance(function, WindowFunction):
-        apply = function.apply
+        apply = several(function.apply)
         return lambda window, inputs: apply(keys.key, window, inputs)
     if isinstance(function, AllWindowFunction):
-        apply_all: Callable[[Any, list[Any]], Any] = function.apply
-        return apply_all
+        return several(function.apply)
     # Without a function the result of the incremental one is the window's.
     return lambda window, inputs: inputs
 

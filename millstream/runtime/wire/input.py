@@ -1,13 +1,13 @@
 """The receiving side of a level: buffers in a fixed order, whatever order the shuffle delivers them in.
 
-Buffers are merged by (sequence, channel), which is the same on every run and every retry. Up to `memory` bytes
-wait in memory, the rest in a temporary file.
+Buffers are merged by (sequence, channel), which is the same on every run and every retry; those of edges that are to be
+read `first` come before all others. Up to `memory` bytes wait in memory, the rest in a temporary file.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
@@ -28,14 +28,15 @@ class Received(NamedTuple):
 class InputQueue:
     """Takes rows in any order and gives them back in the right one."""
 
-    __slots__ = ("_entries", "_file", "_held", "_in_memory", "_memory", "spilled_bytes")
+    __slots__ = ("_entries", "_file", "_first", "_held", "_in_memory", "_memory", "spilled_bytes")
 
-    def __init__(self, memory: int = 64 << 20) -> None:
+    def __init__(self, memory: int = 64 << 20, first: Collection[int] = ()) -> None:
         # (sequence, channel, edge, target, place); `place` indexes `_in_memory`, or is a file range.
         self._entries: list[tuple[int, int, int, int, Any]] = []
         self._in_memory: list[Any] = []
         self._held = 0
         self._memory = memory
+        self._first = first
         self._file: IO[bytes] | None = None
         self.spilled_bytes = 0
 
@@ -69,7 +70,7 @@ class InputQueue:
 
     def drain(self) -> Iterator[Received]:
         """All rows, ordered; each payload is let go as soon as the next one is asked for."""
-        self._entries.sort(key=lambda entry: entry[:4])
+        self._entries.sort(key=self._place)
         entries, self._entries = self._entries, []
         for sequence, channel, edge, target, place in entries:
             if isinstance(place, tuple):
@@ -83,6 +84,11 @@ class InputQueue:
             self._file.close()
             self._file = None
 
+    def _place(self, entry: tuple[int, int, int, int, Any]) -> tuple[int, ...]:
+        # Announcements, which have a number below 0, are for all edges.
+        later = entry[0] >= 0 and entry[2] not in self._first
+        return (later, *entry[:4])
+
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Received]:
     """The rows of `batches` as they come, which somebody has put in order before."""
@@ -93,9 +99,11 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Received]:
             yield Received(edges[i], channels[i], targets[i], sequence, payloads[i].as_buffer())
 
 
-def ordered(batches: Iterable[pa.RecordBatch], memory: int) -> Iterator[Received]:
+def ordered(
+    batches: Iterable[pa.RecordBatch], memory: int, first: Collection[int] = ()
+) -> Iterator[Received]:
     """The rows of `batches` in their fixed order."""
-    queue = InputQueue(memory)
+    queue = InputQueue(memory, first)
     for batch in batches:
         queue.add_batch(batch)
     yield from queue.drain()

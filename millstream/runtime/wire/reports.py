@@ -56,8 +56,8 @@ class UserMetric(msgspec.Struct, frozen=True, kw_only=True):
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """One task of one level in one epoch. What came in and watermarks are keyed by vertex id, what went out by edge id,
     state files by store; by the operator's uid the states that the program has asked for, committables, late records,
-    bad records, which are counted as (bad, seen), what its records came to as (in, out), latencies and the metrics of
-    its functions."""
+    those that wait, bad records, which are counted as (bad, seen), what its records came to as (in, out), latencies and
+    the metrics of its functions."""
 
     epoch: int
     level: int
@@ -90,6 +90,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     state_rebuilds: int = 0
     bad_records: dict[str, tuple[int, int]] = {}
     late_records: dict[str, int] = {}
+    # When the input has ended: timers and windows of the clock that were not due.
+    waiting: dict[str, int] = {}
     # When the task has to run again although nothing may have come: a timer is due, or a stream may be idle.
     wake_at: int | None = None
     watermarks: dict[int, int] = {}

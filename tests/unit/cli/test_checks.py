@@ -57,7 +57,9 @@ def test_a_java_that_spark_would_not_find_is_to_be_pointed_to() -> None:
     ("version", "status"), [((3, 10, 9), "fail"), ((3, 11, 0), "ok"), ((3, 14, 1), "ok")]
 )
 def test_python(version: tuple[int, ...], status: str) -> None:
-    assert checks.check_python(version, "/usr/bin/python3").status == status
+    found = checks.check_python(version, "/usr/bin/python3", "millstream @ file:///home/me/m")
+    assert found.status == status
+    assert ("pip install 'millstream @ file:///home/me/m'" in found.fix) == (status == "fail")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,9 @@ def test_a_package_newer_than_tested_is_warned_of() -> None:
 
 
 def test_a_missing_extra_is_no_fault() -> None:
-    finding = checks.check_extra("s3", "s3fs", None)
+    finding = checks.check_extra("s3", "s3fs", None, ["fsspec>=1", "s3fs>=2"])
     assert finding.status == "ok"
-    assert finding.fix == "pip install 'millstream[s3]'"
+    assert finding.fix == "pip install 'fsspec>=1' 's3fs>=2'"
     assert checks.check_extra("lmdb", "lmdb", "3.0.0").fix == ""
 
 

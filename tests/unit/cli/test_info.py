@@ -37,6 +37,7 @@ PLAN = {
         {
             **node(3, "Sink: [files]", (2, "FORWARD"), pact="Data Sink"),
             "guarantee": "exactly-once",
+            "uid": "out",
         },
     ]
 }
@@ -63,7 +64,7 @@ def test_the_plan_is_drawn(job: Path, overrides: FakeOverrides) -> None:
     assert result.stdout.splitlines() == [
         "1: Source: words  (Data Source, parallelism 2)",
         "└── HASH → 2: Count  (Operator, parallelism 2)",
-        "    └── FORWARD → 3: Sink: [files]  (Data Sink, parallelism 2, exactly-once)",
+        "    └── FORWARD → 3: Sink: [files]  (Data Sink, parallelism 2, uid out, exactly-once)",
     ]
     assert result.stderr == "building x\n"
     assert overrides.history == [{"a": "b", "parallelism.default": "2"}, {}]

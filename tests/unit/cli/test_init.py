@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli import main
 from millstream.cli.init import project_files
+from millstream.cli.origin import requirement
 from millstream.datastream import overrides
 from millstream.errors import InvalidArgument
 
@@ -117,3 +118,9 @@ def test_its_tests_pass_and_its_style_is_clean(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_requirements_name_the_millstream_that_is_here(tmp_path: Path) -> None:
+    """No index has it, perhaps; where it was installed from, it can be installed from again."""
+    begin(str(tmp_path / "clicks"))
+    assert (tmp_path / "clicks" / "requirements.txt").read_text().startswith(requirement())

@@ -47,6 +47,19 @@ def test_sequence_counts_before_channel():
     assert got == [b"c0s0", b"c1s0", b"c0s1"]
 
 
+def test_what_is_first_comes_before_all_others_but_announcements():
+    # (target, channel, sequence, edge, payload)
+    rows = [
+        (0, 0, 0, 1, b"data 0"),
+        (0, 1, 1, 2, b"first 1"),
+        (0, 0, -1, 1, b"announced"),
+        (0, 1, 0, 2, b"first 0"),
+        (0, 0, 1, 1, b"data 1"),
+    ]
+    got = [bytes(one.payload) for one in ordered(batches_of(rows, []), 1 << 20, {2})]
+    assert got == [b"announced", b"first 0", b"first 1", b"data 0", b"data 1"]
+
+
 def test_what_does_not_fit_goes_to_disk_and_comes_back():
     rows = [(0, 0, n, 0, bytes([n % 256]) * 1000) for n in range(100)]
     random.Random(1).shuffle(rows)
