@@ -25,6 +25,7 @@ _VERBS = {
     "stop": ("millstream.cli.jobs:stop", "Stop a running job with a savepoint."),
     "cancel": ("millstream.cli.jobs:cancel", "Cancel a running job."),
     "replay": ("millstream.cli.replay:replay", "Run an epoch of the past again and show it."),
+    "bench": ("millstream.cli.bench:bench", "Measure Millstream on this machine."),
     "doctor": ("millstream.cli.doctor:doctor", "Check that this machine can run Millstream."),
 }
 

@@ -1,9 +1,9 @@
 """How long a run took, by marks that the makers of events leave in a folder of this machine.
 
-Every process that makes events writes down when it has made how many. Systems that work in batches or epochs make events,
-then stop making them while the rest of the work on them is done. So the clock starts where the longest pause ends that
-begins when 20% to 50% of the events have been made, and it ends with the last result. What was made before has been worked
-on then; what is made after is all inside.
+Every process that makes events writes down when it has made how many. Systems that work in batches or epochs make
+events, then stop making them while the rest of the work on them is done. So the clock starts where the longest pause
+ends that begins when 20% to 50% of the events have been made, and it ends with the last result. What was made before
+has been worked on then; what is made after is all inside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import uuid
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from millstream.bench.nexmark.generator import BLOCK, Generator
 from millstream.bench.nexmark.model import Event
@@ -33,7 +33,7 @@ class MarkedBlocks:
 
     def _begin(self) -> None:
         self._made = 0
-        self._file: TextIO | None = None
+        self._file: Path | None = None
         self._process = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,9 +51,9 @@ class MarkedBlocks:
         if self._file is None or self._process != os.getpid():
             self._begin()
             self._process = os.getpid()
-            self._file = Path(self.folder, f"{uuid.uuid4().hex}.marks").open("w")
-        self._file.write(f"{time.monotonic()} {self._made * BLOCK}\n")
-        self._file.flush()
+            self._file = Path(self.folder, f"{uuid.uuid4().hex}.marks")
+        with self._file.open("a") as file:
+            file.write(f"{time.monotonic()} {self._made * BLOCK}\n")
 
 
 def mark_end(folder: str) -> None:

@@ -6,12 +6,12 @@ So any part of the stream can be made alone, in any process, again and again, an
 As in the original (nexmark/nexmark, which follows Beam): of each 50 events 1 is a person, then 3 are auctions, then 46
 are bids; times advance evenly with the number; ids begin at 1,000; half of the bids go to a hot auction, three quarters
 come from a hot bidder, three quarters of the auctions are a hot seller's; the others choose among the last 100 auctions
-and the last 1,000 people, and up to 10 that are still to come; prices, lengths of auctions, states, cities, names, channels,
-sizes and disorder are chosen by its rules.
+and the last 1,000 people, and up to 10 that are still to come; prices, lengths of auctions, states, cities, names,
+channels, sizes and disorder are chosen by its rules.
 
 Otherwise than there: the original's chance has no seed (Beam's has), and it adds the first id of people twice to a
-bidder's id, which is not done here. Chance comes in steps of 1/65,536, so prices tie more often. Texts are pieces of one
-random text. The clock begins at a fixed time (Beam's), not when the program starts.
+bidder's id, which is not done here. Chance comes in steps of 1/65,536, so prices tie more often. Texts are pieces of
+one random text. The clock begins at a fixed time (Beam's), not when the program starts.
 """
 
 from __future__ import annotations

@@ -43,19 +43,19 @@ class EventTime(TimestampAssigner):
 def events(
     env: StreamExecutionEnvironment, blocks: Any, count: int, rate: float | None = _UNLIMITED
 ) -> DataStream[Event]:
-    """The first `count` events; `blocks` makes them by fifty. Watermarks are four seconds behind, as in the original."""
+    """The first `count` events; `blocks` makes them by fifty. Watermarks are four seconds behind, as in Nexmark."""
     source = DataGeneratorSource(blocks, count // BLOCK, rate)
     made = env.from_source(source, WatermarkStrategy.no_watermarks(), "nexmark").uid("nexmark")
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(4))
     stream: DataStream[Event] = made.flat_map(lambda block: block)
-    return stream.assign_timestamps_and_watermarks(
-        strategy.with_timestamp_assigner(EventTime())
-    )
+    return stream.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(EventTime()))
 
 
 def results(query: str, stream: DataStream[Event]) -> DataStream[Any]:
     """The results of a query."""
-    found: DataStream[Any] = import_module(f"millstream.bench.nexmark.queries.{query}").query(stream)
+    found: DataStream[Any] = import_module(f"millstream.bench.nexmark.queries.{query}").query(
+        stream
+    )
     return found
 
 

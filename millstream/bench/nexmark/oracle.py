@@ -1,7 +1,7 @@
 """The right results of every query, found slowly: plain Python over the events in the order of their times.
 
 Nothing here knows of streams, windows, state or parallelism, nor of the programs that are held against it. An oracle
-takes the events, which it may go through several times, and gives rows; of queries whose results change, those that remain.
+takes the events, which it may go through several times, and gives rows; where results change, those that remain.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _q13(events: Iterable[Event]) -> Rows:
 
 
 def _q14(events: Iterable[Event]) -> Rows:
-    names = {hour: "dayTime" for hour in range(8, 19)} | {7: "otherTime", 19: "otherTime"}
+    names = dict.fromkeys(range(8, 19), "dayTime") | {7: "otherTime", 19: "otherTime"}
     for bid in _bids(events):
         price = bid.price * 908 // 1000
         if 1_000_000 < price < 50_000_000:

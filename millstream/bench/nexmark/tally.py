@@ -1,8 +1,8 @@
 """What a sink keeps of results, in every system that is measured: a hash that does not depend on their order.
 
-A row is hashed as its fields with `|` between them (CRC-32), which SQL can do too. The hash of all is the sum of the rows'
-hashes; a change that takes a row away takes its hash away. So two streams of changes have the same hash if the same rows
-remain, whatever they went through.
+A row is hashed as its fields with `|` between them (CRC-32), which SQL can do too. The hash of all is the sum of the
+rows' hashes; a change that takes a row away takes its hash away. So two streams of changes have the same hash if the
+same rows remain, whatever they went through.
 """
 
 from __future__ import annotations

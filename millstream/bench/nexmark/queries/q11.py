@@ -14,6 +14,8 @@ from millstream.datastream.window import EventTimeSessionWindows
 
 
 class OfSession(WindowFunction[int, Any, int, Any]):
+    """The count of a session, with the session."""
+
     def apply(self, key: int, window: Any, inputs: Iterable[int]) -> Iterable[Any]:
         return [(key, count, window.start, window.end) for count in inputs]
 

@@ -14,6 +14,8 @@ from millstream.datastream import DataStream, MapFunction, RuntimeContext
 
 
 class Lookup(MapFunction[Bid, Any]):
+    """A dictionary for each subtask."""
+
     def open(self, runtime_context: RuntimeContext) -> None:
         self.table = side_input()
 

@@ -18,6 +18,7 @@ def time_of_day(time: int) -> str:
 
 
 def calculate(bid: Bid) -> Any:
+    """The row of a bid."""
     euros = bid.price * 908 // 1000
     day = time_of_day(bid.time)
     return bid.auction, bid.bidder, euros, day, bid.time, bid.extra, bid.extra.count("c")

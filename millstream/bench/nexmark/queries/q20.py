@@ -15,6 +15,8 @@ from millstream.datastream import DataStream, ProcessJoinFunction
 
 
 class Expand(ProcessJoinFunction[Any, Any, Any]):
+    """Both, side by side."""
+
     def process_element(self, left: Any, right: Any, ctx: Any) -> Iterator[Any]:
         yield left + right
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.bench.nexmark.model import Event
-from millstream.bench.nexmark.queries.closing import winning_bids
+from millstream.bench.nexmark.queries.closing import CATEGORY, winning_bids
 from millstream.common import Types
 from millstream.datastream import DataStream, KeyedProcessFunction, RuntimeContext
 from millstream.datastream.state import ValueStateDescriptor
@@ -30,5 +30,5 @@ class Average(KeyedProcessFunction[Any, Any]):
 
 def query(events: DataStream[Event]) -> DataStream[Any]:
     """(change, category, mean price)"""
-    prices = winning_bids(events).map(lambda won: (won[0].category, won[1][2]))
+    prices = winning_bids(events).map(lambda won: (won[0][CATEGORY], won[1][2]))
     return prices.key_by(0).process(Average())

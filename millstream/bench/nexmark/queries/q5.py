@@ -15,6 +15,8 @@ SIZE, SLIDE = Time.seconds(10), Time.seconds(2)
 
 
 class Count(AggregateFunction[Any, int, int]):
+    """How many there are."""
+
     def create_accumulator(self) -> int:
         return 0
 
@@ -29,6 +31,8 @@ class Count(AggregateFunction[Any, int, int]):
 
 
 class OfWindow(WindowFunction[int, Any, int, Any]):
+    """The count of a window, with the window."""
+
     def apply(self, key: int, window: Any, inputs: Iterable[int]) -> Iterable[Any]:
         return [(window.end, key, count) for count in inputs]
 
@@ -45,6 +49,8 @@ class Most(WindowFunction[Any, Any, int, Any]):
 def query(events: DataStream[Event]) -> DataStream[Any]:
     """(end of the window, auction, bids)"""
     by_auction = bids(events).map(lambda bid: (bid.auction,)).key_by(0)
-    counts = by_auction.window(SlidingEventTimeWindows.of(SIZE, SLIDE)).aggregate(Count(), OfWindow())
+    counts = by_auction.window(SlidingEventTimeWindows.of(SIZE, SLIDE)).aggregate(
+        Count(), OfWindow()
+    )
     # A count has its window's last millisecond for a timestamp, so one tumbling window has those of one window.
     return counts.key_by(0).window(TumblingEventTimeWindows.of(SLIDE)).apply(Most())

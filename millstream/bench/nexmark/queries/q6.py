@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.bench.nexmark.model import Event
-from millstream.bench.nexmark.queries.closing import winning_bids
+from millstream.bench.nexmark.queries.closing import EXPIRES, ID, SELLER, winning_bids
 from millstream.common import Types
 from millstream.datastream import DataStream, KeyedProcessFunction, RuntimeContext
 from millstream.datastream.state import ValueStateDescriptor
@@ -36,5 +36,5 @@ class LastTen(KeyedProcessFunction[Any, Any]):
 
 def query(events: DataStream[Event]) -> DataStream[Any]:
     """(change, seller, mean price)"""
-    prices = winning_bids(events).map(lambda w: (w[0].seller, w[0].expires, w[0].id, w[1][2]))
+    prices = winning_bids(events).map(lambda w: (w[0][SELLER], w[0][EXPIRES], w[0][ID], w[1][2]))
     return prices.key_by(0).process(LastTen())

@@ -40,6 +40,8 @@ class Highest(AggregateFunction[Any, list[Any], list[Any]]):
 
 
 class HighestOfAll(AllWindowFunction[Any, Any, Any]):
+    """The same of all auctions."""
+
     def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         found = [bid for of_auction in inputs for bid in of_auction]
         price = max(bid[1] for bid in found)
@@ -50,4 +52,8 @@ def query(events: DataStream[Event]) -> DataStream[Any]:
     """(auction, price, bidder, time, extra)"""
     offers = bids(events).map(lambda b: (b.auction, b.price, b.bidder, b.time, b.extra))
     windows = offers.key_by(0).window(TumblingEventTimeWindows.of(SIZE))
-    return windows.aggregate(Highest()).window_all(TumblingEventTimeWindows.of(SIZE)).apply(HighestOfAll())
+    return (
+        windows.aggregate(Highest())
+        .window_all(TumblingEventTimeWindows.of(SIZE))
+        .apply(HighestOfAll())
+    )
