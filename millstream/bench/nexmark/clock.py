@@ -47,6 +47,11 @@ class MarkedBlocks:
         self._made = made + 1
         return self.generator.block(number)
 
+    def rest(self) -> None:
+        """Mark what was made since the last mark: for who knows that a batch ends here."""
+        if self._file is not None:
+            self._mark()
+
     def _mark(self) -> None:
         if self._file is None or self._process != os.getpid():
             self._begin()
