@@ -10,7 +10,6 @@ import json
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from millstream.bench.nexmark.clock import mark_end, timed
 from millstream.bench.nexmark.generator import BLOCK
@@ -30,13 +29,19 @@ def arguments(queries: Sequence[str]) -> argparse.Namespace:
     return opts
 
 
+def keep(tally: Tally, folder: str) -> None:
+    Path(folder, f"{uuid.uuid4().hex}.tally").write_bytes(tally.encode())
+
+
 def save(tally: Tally, folder: str) -> None:
     """Called by each subtask of a sink when it has seen everything."""
-    Path(folder, f"{uuid.uuid4().hex}.tally").write_bytes(tally.encode())
+    keep(tally, folder)
     mark_end(folder)
 
 
-def report(system: str, query: str, records: int, folder: str, **more: Any) -> None:
+def report(system: str, query: str, records: int, folder: str, passes: int = 1) -> None:
+    """`passes`: how often the system makes each event."""
     tally = Tally(query).merge([path.read_bytes() for path in Path(folder).glob("*.tally")])
-    line = {"system": system, "query": query, **timed(folder, records), "hash": tally.digest()}
-    print(json.dumps({**line, "results": tally.results, **more}), flush=True)
+    line = {"system": system, "query": query, **timed(folder, records, passes)}
+    line |= {"hash": tally.digest(), "results": tally.results}
+    print(json.dumps(line), flush=True)

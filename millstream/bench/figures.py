@@ -160,10 +160,10 @@ def chart(found: Sequence[Figures], title: str) -> str:
         parts.append(f'<rect x="{at}" y="32" width="12" height="12" fill="{_colour(place)}"/>')
         parts.append(f'<text x="{at + 17}" y="43">{escape(system)}</text>')
     for power in range(low, high + 1):
-        at = x(10**power)
-        line = f'x1="{at}" x2="{at}" y1="{top - 8}" y2="{height - 30}" stroke="#ddd"'
-        parts.append(f"<line {line}/>")
-        parts.append(f'<text x="{at}" y="{height - 12}" text-anchor="middle">{10**power:,}</text>')
+        tick = x(10**power)
+        line = f'x1="{tick}" x2="{tick}" y1="{top - 8}" y2="{height - 30}" stroke="#ddd"'
+        number = f'x="{tick}" y="{height - 12}" text-anchor="middle"'
+        parts += [f"<line {line}/>", f"<text {number}>{10**power:,}</text>"]
     for item in found:
         place = systems.index(item.system)
         y = top + queries.index(item.query) * group + place * bar

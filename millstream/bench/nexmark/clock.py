@@ -78,15 +78,16 @@ def _marks(folder: str) -> list[tuple[float, int]]:
     return sorted(found)
 
 
-def timed(folder: str, events: int) -> dict[str, Any]:
+def timed(folder: str, events: int, passes: int = 1) -> dict[str, Any]:
     """`records` that were made and worked on in `seconds`; `whole_seconds` counts from the first event.
 
-    Where there is no pause to start from, or the part behind it is short, the whole run counts and `clock` says so.
+    A system that makes every event more than once says so by `passes`. Where there is no pause to start from, the whole
+    run counts, and `clock` says so.
     """
     marks = _marks(folder)
     end = max(float(path.read_text()) for path in Path(folder).glob("*.end"))
     whole = end - marks[0][0]
-    low, high = (share * events for share in _WARM_UP)
+    low, high = (share * events * passes for share in _WARM_UP)
     best, pause, made = (marks[0][0], 0), 0.0, 0
     for (at, count), (following, _) in pairwise(marks):
         made += count
@@ -94,7 +95,7 @@ def timed(folder: str, events: int) -> dict[str, Any]:
             best, pause = (following, made), following - at
     start, before = best
     return {
-        "records": events - before,
+        "records": events - before // passes,
         "seconds": round(end - start, 4),
         "total_records": events,
         "whole_seconds": round(whole, 4),

@@ -65,4 +65,5 @@ def winning_bids(events: DataStream[Event]) -> DataStream[Any]:
     """(auction, its winning bid) of each auction that has one."""
     offers = bids(events).map(lambda bid: (bid.auction, bid.bidder, bid.price, bid.time))
     plain = auctions(events).map(tuple)
-    return plain.key_by(0).connect(offers.key_by(0)).process(WinningBid())
+    won: DataStream[Any] = plain.key_by(0).connect(offers.key_by(0)).process(WinningBid())
+    return won

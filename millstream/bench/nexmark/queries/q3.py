@@ -53,4 +53,6 @@ def query(events: DataStream[Event]) -> DataStream[Any]:
     sellers = local.map(lambda person: (person.id, person.name, person.city, person.state))
     of_category = auctions(events).filter(lambda auction: auction.category == 10)
     items = of_category.map(lambda auction: (auction.seller, auction.id))
-    return sellers.key_by(0).connect(items.key_by(0)).process(SellersAndAuctions())
+    both = sellers.key_by(0).connect(items.key_by(0))
+    found: DataStream[Any] = both.process(SellersAndAuctions())
+    return found
