@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from importlib import import_module
 from xml.etree import ElementTree
 
 import pytest
@@ -10,11 +12,12 @@ from click.testing import CliRunner
 
 from millstream.bench.figures import Figures, chart, document, table
 from millstream.bench.nexmark import measure
+from millstream.bench.nexmark.catalogue import QUERIES
 from millstream.bench.nexmark.clock import MarkedBlocks, timed
 from millstream.bench.nexmark.generator import Generator
 from millstream.bench.nexmark.tally import Tally
-from millstream.cli import main
-from millstream.errors import JobError
+from millstream.cli import bench, main
+from millstream.errors import JobError, RuntimeUnusable
 
 FOUND = [
     Figures("q1", "millstream", 100, [50.0, 70.0, 60.0], [40.0], 92, "92-ab", 3, {"steady"}),
@@ -122,3 +125,37 @@ def test_what_cannot_be_run_is_refused(arguments, said):
     done = CliRunner().invoke(main, ["bench", "nexmark", *arguments])
     assert done.exit_code != 0
     assert said in done.output
+
+
+def test_other_systems_run_the_queries_that_they_have():
+    peers = bench._peers()
+    found = peers.peers_of(
+        "q5", ["pyflink", "bytewax"], 1_000_000, ["--seed", "3"], ["--seed", "3"]
+    )
+    assert [(peer.name, peer.records) for peer in found] == [
+        ("millstream", 1_000_000),
+        ("pyflink", 100_000),
+        ("bytewax", 250_000),
+    ]
+    assert all((peers.harness.PEERS / peer.script).exists() for peer in found)
+    alone = peers.peers_of("q9", ["pyflink", "bytewax"], 1_000, [], [])
+    assert [peer.name for peer in alone] == ["millstream"]
+
+
+def test_systems_that_nobody_knows_are_refused():
+    done = CliRunner().invoke(main, ["bench", "nexmark", "q1", "--peers", "storm"])
+    assert done.exit_code != 0
+    assert "no such system" in done.output
+
+
+def test_without_the_source_tree_there_are_no_other_systems(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench.millstream, "__file__", str(tmp_path / "millstream" / "__init__.py"))
+    with pytest.raises(RuntimeUnusable, match="source tree"):
+        bench._peers()
+
+
+def test_a_query_is_a_module_of_less_than_sixty_lines():
+    for name in QUERIES:
+        module = import_module(f"millstream.bench.nexmark.queries.{name}")
+        assert len(inspect.getsource(module).splitlines()) < 60
+        assert module.query.__doc__.startswith(("(", "All"))
