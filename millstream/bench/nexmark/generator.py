@@ -100,7 +100,7 @@ class Generator:
 
     >>> generator = Generator(seed=7)
     >>> generator.event(4).bidder, generator.event(4).price
-    (1010, 15193)
+    (1001, 57513)
     >>> generator.event(104) == generator.block(2)[4]
     True
     """
