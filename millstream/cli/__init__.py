@@ -29,6 +29,7 @@ _VERBS = {
     "logs": ("millstream.cli.history:logs", "Show what a job of a session has printed."),
     "history": ("millstream.cli.history:history", "List the jobs of a session that have ended."),
     "replay": ("millstream.cli.replay:replay", "Run an epoch of the past again and show it."),
+    "bench": ("millstream.cli.bench:bench", "Measure Millstream on this machine."),
     "doctor": ("millstream.cli.doctor:doctor", "Check that this machine can run Millstream."),
 }
 

@@ -1,0 +1,1 @@
+"""Benchmarks that come with Millstream, as `millstream bench`."""
