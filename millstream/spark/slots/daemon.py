@@ -24,7 +24,6 @@ import traceback
 import uuid
 from typing import NoReturn
 
-from pyspark.serializers import read_int, write_int, write_with_length
 from pyspark.util import enable_faulthandler
 
 from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, Head, read_head
@@ -121,9 +120,10 @@ class Daemon:
         """Tell the JVM where to connect."""
         with os.fdopen(1, "wb", 4, closefd=False) as output:
             if self._path is not None:
-                write_with_length(self._path.encode(), output)
+                name = self._path.encode()
+                output.write(struct.pack("!i", len(name)) + name)
             else:
-                write_int(self._listening.getsockname()[1], output)
+                output.write(struct.pack("!i", self._listening.getsockname()[1]))
 
     # -- the loop ---------------------------------------------------------------------------------------
 
@@ -145,10 +145,10 @@ class Daemon:
 
     def _heard(self, fd: int, event: int) -> None:
         if fd == 0:
-            try:
-                pid = read_int(self._orders)
-            except EOFError:
+            order = self._orders.read(4)
+            if len(order) < 4:
                 self._shutdown(0)
+            (pid,) = struct.unpack("!i", order)
             if pid in self._handles:
                 self._drop(self._handles[pid])
         elif fd == self._listening.fileno():
@@ -410,7 +410,12 @@ class Daemon:
     def _try_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for connection in waiting:
-            if connection.sock.fileno() >= 0 and not self._dispatch(connection):
+            if connection.sock.fileno() < 0:
+                continue
+            if _is_over(connection.sock):
+                # Who has given up must not cost the process that becomes free for it.
+                self._drop(connection)
+            elif not self._dispatch(connection):
                 self._waiting.append(connection)
 
     def _let_go(self, connection: _Connection) -> None:
@@ -441,6 +446,13 @@ class Daemon:
         if process is not None:
             process.connection = None
             self._end(process)
+
+
+def _is_over(sock: socket.socket) -> bool:
+    """True if the other side has closed."""
+    look = select.poll()
+    look.register(sock, _RDHUP)
+    return bool(look.poll(0))
 
 
 def _fork() -> int:

@@ -1,4 +1,4 @@
-"""The daemon that keeps subtasks in their processes, driven over its sockets as Spark's JVM does it; no JVM is there."""
+"""The daemon that keeps subtasks in their processes, driven over its sockets as Spark's JVM does it, without one."""
 
 from __future__ import annotations
 
@@ -333,6 +333,8 @@ def test_a_killed_handle_takes_the_process_that_runs_its_task_along(slots: Runni
 def test_a_handle_that_is_idle_may_be_killed_for_itself(slots: Running) -> None:
     client = slots.connect()
     pid = client.run("q", 0)
+    # Nobody is told when the daemon knows that a task is over; it does once the next one of that subtask has begun.
+    assert slots.connect().run("q", 0) == pid
     os.kill(client.handle, signal.SIGKILL)
     assert client.ended()
     assert slots.connect().run("q", 0) == pid
@@ -370,6 +372,8 @@ def test_who_waits_for_its_home_may_give_up(slots: Running) -> None:
     first, second = slots.connect(), slots.connect()
     home = first.begin("q", 0, attempt=1).pid()
     second.begin("q", 0, attempt=2).close()
+    # A handle ends with its connection.
+    until(lambda: not alive(second.handle))
     assert first.order("end") == "done"
     assert slots.connect().run("q", 0, attempt=3) == home
 
