@@ -23,6 +23,7 @@ __all__ = [
     "check_memory",
     "check_package",
     "check_python",
+    "check_slots",
     "check_spark_home",
     "check_spark_run",
     "check_worker_python",
@@ -273,6 +274,25 @@ def check_memory(available: int | None) -> Finding:
         fix = "millstream run -p 1 job.py   # fewer workers; or end other programs"
         return Finding("memory", "warn", finding, fix)
     return Finding("memory", "ok", finding)
+
+
+def check_slots(*, usable: bool, setting: str | None) -> Finding:
+    """Subtasks can stay in their processes when Spark runs on this machine.
+
+    >>> check_slots(usable=True, setting=None).found
+    'on where Spark runs on this machine: a subtask stays in its Python process'
+    """
+    name = "slots"
+    if not usable:
+        found = (
+            "off: this system or this PySpark has not what they need; any process runs any subtask"
+        )
+        return Finding(name, "ok", found)
+    if setting is not None:
+        found = f"off: the workers' Python is another (PYSPARK_PYTHON={setting})"
+        return Finding(name, "ok", found, "millstream run -Dmillstream.slots.enabled=true job.py")
+    found = "on where Spark runs on this machine: a subtask stays in its Python process"
+    return Finding(name, "ok", found)
 
 
 def check_spark_run(seconds: float | None, error: str | None = None) -> Finding:

@@ -57,6 +57,18 @@ def _package_findings() -> Iterator[Finding]:
     yield checks.check_package("cloudpickle", facts.package("cloudpickle"), minimum="3.0")
 
 
+def _slots_finding() -> Finding:
+    try:
+        from millstream.spark.slots.daemon import usable
+
+        can = usable()
+    except ImportError:
+        # Said above: PySpark is missing.
+        can = False
+    setting = os.environ.get("PYSPARK_PYTHON")
+    return checks.check_slots(usable=can, setting=None if setting == sys.executable else setting)
+
+
 def _machine_findings() -> Iterator[Finding]:
     yield checks.check_loopback(*facts.loopback_port())
     name = socket.gethostname()
@@ -112,6 +124,7 @@ def examine(*, spark: bool = False, settings: Mapping[str, str] | None = None) -
     yield checks.check_java(facts.find_java(java_home), java_home)
     yield from _python_findings()
     yield from _package_findings()
+    yield _slots_finding()
     yield from _machine_findings()
     for extra, distribution in _EXTRAS.items():
         yield checks.check_extra(

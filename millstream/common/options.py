@@ -573,6 +573,15 @@ PROGRESS = _known(
     _key("millstream.progress").enum_type("auto", "true", "false").default_value("auto"),
     "Whether progress is shown in the terminal; auto shows it if there is one.",
 )
+SLOTS_ENABLED = _known(
+    _key("millstream.slots.enabled").enum_type("auto", "true", "false").default_value("auto"),
+    "Whether a subtask stays in its Python process: auto means where Spark runs on this machine and is started by the "
+    "job. On a cluster every executor needs the package for it.",
+)
+SLOTS_PER_QUERY = _known(
+    _key("millstream.slots.per-query").int_type().no_default_value(),
+    "How many Python processes the subtasks of a job share on each executor at most; without, four for each core.",
+)
 REST_ENABLED = _known(
     _key("millstream.rest.enabled").enum_type("auto", "true", "false").default_value("auto"),
     "Whether the job can be watched over REST and with the dashboard: auto means if it runs on Spark.",

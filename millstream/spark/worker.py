@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from millstream import __version__
+from millstream.checkpoint.lease import read_lease
 from millstream.connectors.columns import as_columns, as_records
 from millstream.errors import JobError, MillstreamError, encode, told
 from millstream.runtime.base import failpoints
@@ -27,6 +28,7 @@ from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
 from millstream.spark.modules import enter_program
+from millstream.spark.slots.process import stay_while
 from millstream.spark.unfit import another_version
 from millstream.spark.work import read_work
 
@@ -81,11 +83,27 @@ def load(run_id: str, spec: bytes) -> JobSpec:
             import_module("millstream.pyflink").install()
         job: JobSpec = pickle.loads(pickled)
         _specs[run_id] = job
+        stay_while(_any_runs)
     unpacked = _specs[run_id]
     # Functions from modules beside the user's script are shipped by name.
     enter_program(unpacked.python_path, unpacked.dependencies)
     enter(unpacked)
     return unpacked
+
+
+def _any_runs() -> bool:
+    """True if a job that this process has worked for still runs, as far as can be told. A process that runs no tasks
+    asks now and then, and ends if there is none: its state would be in nobody's way but memory's."""
+    return any(map(_runs, _specs.values()))
+
+
+def _runs(job: JobSpec) -> bool:
+    try:
+        return (
+            read_lease(job.storage()) is not None if job.durable else os.path.isdir(job.state_dir)
+        )
+    except Exception:  # of any class a remote file system's driver has
+        return True
 
 
 def _batch(context: TaskContext | None) -> int:
