@@ -85,7 +85,7 @@ def test_what_an_environment_says_of_itself() -> None:
 
 
 class Any2(ProcessFunction):
-    def process_element(self, *arguments):  # type: ignore[override]
+    def process_element(self, *arguments):
         yield arguments
 
 
@@ -93,12 +93,12 @@ class Timer(KeyedProcessFunction):
     def process_element(self, value, ctx):
         yield value
 
-    def on_timer(self, timestamp):  # type: ignore[override]
+    def on_timer(self, timestamp):
         yield timestamp
 
 
 class Opens(MapFunction):
-    def open(self):  # type: ignore[override]
+    def open(self):
         pass
 
     def map(self, value):

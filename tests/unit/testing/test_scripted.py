@@ -170,7 +170,7 @@ def test_without_restarts_a_crash_ends_the_job():
     source = ScriptedSource({"only": [record(1), crash("the disk is gone"), record(2)]})
     with pytest.raises(SourceError, match="the disk is gone") as failed:
         seen(source)
-    assert isinstance(failed.value.__cause__, ScriptedCrash)
+    assert isinstance(failed.value.__context__, ScriptedCrash)
     # The marker is the source's: the next job that reads it goes on.
     assert [value for value, _, _ in seen(source)] == [1, 2]
 
