@@ -6,6 +6,7 @@ import hashlib
 import time
 import zlib
 from collections import Counter
+from typing import Any
 
 from workload import Tally
 
@@ -65,7 +66,9 @@ class StringTally(Tally):
         self.counts: Counter[str] = Counter()
 
     def _fold(self) -> None:
-        self.counts.update(self._pending)
+        # Strings here, pairs in the class above.
+        pending: Any = self._pending
+        self.counts.update(pending)
         self.emitted += len(self._pending)
         self.samples.append((time.monotonic(), len(self._pending)))
         self._pending.clear()

@@ -53,8 +53,9 @@ def rescale(
     """
     if directory is None:
         with guarded(traceback_wanted=False):
-            more = {"parallelism": parallelism}
-            told = asked_of(job, None, session, "rescale", path=path, timeout=timeout, **more)
+            told = asked_of(
+                job, None, session, "rescale", path=path, timeout=timeout, parallelism=parallelism
+            )
         echo(f"Rescaled job {job}: {told}.")
         return
     with guarded(traceback_wanted=False):
