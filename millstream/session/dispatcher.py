@@ -84,7 +84,6 @@ class Dispatcher:
         self._processes: dict[str, JobProcess] = {}
         self._submissions: dict[str, Submission] = {}
         self._engines: dict[str, JobEngine] = {}
-        self._numbers: dict[str, int] = {}
         self._lock = threading.Lock()
         self._closing = False
 
@@ -179,9 +178,7 @@ class Dispatcher:
         with self._lock:
             if self._closing:
                 raise SessionError("the session is ending and takes no more programs")
-            number = _lowest_free(self._numbers.values())
-            self._numbers[submission.id] = number
-        engine = self._engine.open(number)
+        engine = self._engine.open()
         temporary = self._places.temporary / submission.id
         temporary.mkdir(mode=0o700)
         with self._lock:
@@ -254,7 +251,6 @@ class Dispatcher:
     def _forget(self, id_: str, *, keep: bool = False) -> None:
         with self._lock:
             self._processes.pop(id_, None)
-            self._numbers.pop(id_, None)
             submission = self._submissions.pop(id_, None)
             package = None if submission is None else submission.package
             used = {other.package for other in self._submissions.values()}
@@ -409,16 +405,6 @@ def _going_on(program: SubmittedProgram) -> SubmittedProgram:
     """The program without where it was told to begin: its job has checkpoints of its own by now."""
     kept = {key: value for key, value in program.overrides.items() if key not in _BEGINNINGS}
     return msgspec.structs.replace(program, overrides=kept)
-
-
-def _lowest_free(taken: Any) -> int:
-    """Numbers are used again, so that what the engine keeps for each does not become more and more.
-
-    >>> _lowest_free([0, 1, 3])
-    2
-    """
-    known = set(taken)
-    return next(number for number in range(len(known) + 1) if number not in known)
 
 
 def _environment(callers: Mapping[str, str] | None) -> dict[str, str]:

@@ -24,8 +24,8 @@ class SessionEngine(Protocol):
     def facts(self) -> dict[str, str]:
         """What there is to know of it."""
 
-    def open(self, number: int) -> JobEngine:
-        """A way in for one more job, which is the only one of this number while it runs."""
+    def open(self) -> JobEngine:
+        """A way in for the process of one more program."""
 
     def close(self, job: Any, ids: Collection[str], held: Mapping[str, Any]) -> None:
         """A process has ended, in whatever way: end what still runs of its jobs, and let go of what it held."""
@@ -44,7 +44,7 @@ class NoEngine:
         """Nothing runs here."""
         return {"name": "in-process"}
 
-    def open(self, number: int) -> JobEngine:
+    def open(self) -> JobEngine:
         """Nothing to lead to."""
         return SimpleNamespace(environment={})
 

@@ -19,26 +19,30 @@ from pyspark.sql import SparkSession
 from millstream.errors import RuntimeUnusable, told
 from millstream.redaction import get_logger
 
-__all__ = ["POOL", "apply_to_job", "attach", "attached", "beside", "join_pool"]
+__all__ = ["ATTACH", "apply_to_job", "attach", "attached", "beside", "join_pool"]
 
 _log = get_logger("millstream.spark")
 
-POOL = "MILLSTREAM_ATTACH_POOL"
-"""The variable that says that there is a session, and which of its pools is this process's share of the executors."""
+ATTACH = "MILLSTREAM_ATTACH"
+"""The variable that says that the gateway is a session's."""
 
-_pool: str | None = None
+_attached = False
+# Spark's fair scheduler takes the pool with the fewest running tasks, and of several with none the one whose name is
+# first, each time: of more pools than cores the last get nothing. Inside of a pool what was asked for first goes first.
+_STREAMS = "millstream-1-streams"
+_BATCH = "millstream-2-batch"
 _EXECUTOR_ENV = "spark.executorEnv."
 _CONTEXT_ONLY = ("spark.master", "spark.driver.", "spark.executor.", "spark.cores.", "spark.ui.")
 
 
 def attached() -> bool:
     """True in the process of a session's job."""
-    return _pool is not None
+    return _attached
 
 
 def attach() -> dict[str, Any]:
     """Use the session's Spark in this process; what there and on disk has to be let go of when the process is gone."""
-    global _pool
+    global _attached
     try:
         session = beside(_attach)
     except Exception as error:
@@ -46,9 +50,9 @@ def attach() -> dict[str, Any]:
             f"the session's Spark cannot be reached: {told(error)}",
             hint="see the session's log; start the session again with --recover",
         ) from error
-    _pool = os.environ.pop(POOL, "default")
+    _attached = True
     # They are this process's: what it starts would take them for its own.
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+    for name in (ATTACH, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)
     context: Any = session.sparkContext
     address = context._accumulatorServer.server_address
@@ -93,15 +97,18 @@ def _without_listeners(session: SparkSession) -> None:
     session.sparkContext._jsc.sc().listenerBus().removeListener(field.get(manager))
 
 
-def join_pool(session: SparkSession) -> None:
-    """Have what this thread starts be part of this process's share of the executors."""
-    if _pool is not None:
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", _pool)
+def join_pool(session: SparkSession, *, streams: bool) -> None:
+    """Have what this thread starts take its turn with that of other jobs: epochs of streams among themselves, so that
+    each waits for those that were due before it; what may have thousands of tasks beside them, for half of the cores."""
+    if _attached:
+        context = session.sparkContext
+        pool = _STREAMS if streams or context.defaultParallelism < 2 else _BATCH
+        context.setLocalProperty("spark.scheduler.pool", pool)
 
 
 def apply_to_job(session: SparkSession, options: Mapping[str, str]) -> None:
     """What of a job's settings for Spark still counts in a session, whose Spark was started without them."""
-    if _pool is None:
+    if not _attached:
         return
     _without_listeners(session)
     context: Any = session.sparkContext

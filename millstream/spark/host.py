@@ -13,7 +13,7 @@ from millstream.common import Configuration, WatermarkStrategy
 from millstream.connectors.datagen import DataGeneratorSource
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.redaction import get_logger
-from millstream.spark.attach import POOL
+from millstream.spark.attach import ATTACH
 from millstream.spark.session import executor_count, is_cluster, make_session
 
 __all__ = ["JobGateway", "SparkHost"]
@@ -24,7 +24,7 @@ T = TypeVar("T")
 """What a call gives."""
 
 _SETTINGS = {
-    # Each job has a pool, and pools take turns.
+    # By pools: see millstream.spark.attach.
     "spark.scheduler.mode": "FAIR",
     "spark.app.name": "millstream session",
     # What Spark remembers of queries that are over, for a page that nobody looks at unless it is turned on.
@@ -101,7 +101,7 @@ class SparkHost:
         """Spark's version, its master and its application."""
         return dict(self._facts)
 
-    def open(self, number: int) -> JobGateway:
+    def open(self) -> JobGateway:
         """A gateway for one more process."""
 
         def make() -> JobGateway:
@@ -111,8 +111,7 @@ class SparkHost:
             environment = {
                 "PYSPARK_GATEWAY_PORT": str(server.getListeningPort()),
                 "PYSPARK_GATEWAY_SECRET": str(server.secret()),
-                # Of the same name for the next job of this number: Spark never forgets a pool.
-                POOL: f"millstream-{number}",
+                ATTACH: "1",
             }
             return JobGateway(environment, server)
 

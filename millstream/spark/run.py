@@ -82,7 +82,7 @@ class SparkRun(JobRun):
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         # Marks every Spark job that this thread starts, and the threads that Spark starts for it.
         self._session.sparkContext.addJobTag(self._tag)
-        join_pool(self._session)
+        join_pool(self._session, streams=not self.job.one_epoch)
         self._spec = spec
         self._failure = None
         self._ended.clear()
@@ -243,7 +243,7 @@ class SparkRun(JobRun):
         def work() -> None:
             try:
                 self._session.sparkContext.addJobTag(self._tag)
-                join_pool(self._session)
+                join_pool(self._session, streams=False)
                 driver.compacted(store, run_compaction(self._session, spec, store, segments))
             except Exception as error:
                 if not self._stopping():
