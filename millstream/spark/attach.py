@@ -99,7 +99,7 @@ def _without_listeners(session: SparkSession) -> None:
 
 def join_pool(session: SparkSession, *, streams: bool) -> None:
     """Have what this thread starts take its turn with that of other jobs: epochs of streams among themselves, so that
-    each waits for those that were due before it; what may have thousands of tasks beside them, for half of the cores."""
+    each waits for those that were due before it; what may have many tasks beside them, on half of the cores."""
     if _attached:
         context = session.sparkContext
         pool = _STREAMS if streams or context.defaultParallelism < 2 else _BATCH
