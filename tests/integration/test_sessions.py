@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.processes import MILLSTREAM, Program, quick_environment
+from tests.integration.processes import MARK, MILLSTREAM, Program, quick_environment
 from tests.waiting import eventually, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -79,7 +79,8 @@ class OnSpark:
         return subprocess.run(
             [*MILLSTREAM, *words],
             cwd=self.folder,
-            env=quick_environment(**self.environment),
+            # The processes of jobs have the caller's environment, and so the mark.
+            env=quick_environment(**self.environment, **{MARK: self.program.mark}),
             capture_output=True,
             text=True,
             timeout=120,
