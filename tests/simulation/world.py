@@ -917,7 +917,7 @@ def simulated():
         ),
         (savepoints.SavepointRequests, "watch", lambda self: None),
         (lease.Lease, "keep", lambda self: None),
-        (lease, "_is_gone", lambda holder: False),
+        (lease, "is_gone", lambda holder: False),
         (claim, "await_end", lambda storage: None),
         (claim, "standing", lambda holder: "dead"),
         (lease, "_process", lambda pid: ("R", 1)),
