@@ -269,7 +269,9 @@ def test_ctrl_c_says_that_nothing_stays(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_results_are_read(tmp_path: Path) -> None:
-    read = "for number in numbers.execute_and_collect():\n    print(number)\n"
-    lines, _ = interrupted(written(tmp_path, ENDLESS + read))
+    # One record, and then nothing but waiting.
+    few = ENDLESS.replace("numbers.filter(lambda n: n == 50).print()", "")
+    read = "for number in numbers.filter(lambda n: n == 50).execute_and_collect():\n    print(number)\n"
+    lines, _ = interrupted(written(tmp_path, few + read))
     assert "nothing of its state stays" in lines[-1]
     assert len(lines) <= 6
