@@ -61,7 +61,7 @@ class Tally:
         self.count += row[1]
 
     def extend(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Add many."""
+        """Add many rows at once."""
         for row in rows:
             self.add(row)
 

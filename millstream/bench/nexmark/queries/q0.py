@@ -8,5 +8,5 @@ from millstream.datastream import DataStream
 
 
 def query(events: DataStream[Event]) -> DataStream[Bid]:
-    """All bids."""
+    """All bids, whole."""
     return bids(events)

@@ -10,6 +10,6 @@ from millstream.datastream import DataStream
 
 
 def query(events: DataStream[Event]) -> DataStream[Any]:
-    """(auction, price)"""
+    """(auction, price) of each bid"""
     some = bids(events).filter(lambda bid: bid.auction % 123 == 0)
     return some.map(lambda bid: (bid.auction, bid.price))

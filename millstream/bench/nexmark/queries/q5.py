@@ -38,7 +38,7 @@ class OfWindow(WindowFunction[int, Any, int, Any]):
 
 
 class Most(WindowFunction[Any, Any, int, Any]):
-    """Those of a window with the highest count, of which there may be several."""
+    """Auctions with the highest count of a window, of which there may be several."""
 
     def apply(self, key: int, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         counts = list(inputs)

@@ -13,7 +13,7 @@ from millstream.datastream.state import ValueStateDescriptor
 
 
 def mean(closed: list[tuple[int, int, int]]) -> int:
-    """Rounded down."""
+    """The mean price, rounded down."""
     return sum(price for _, _, price in closed) // len(closed)
 
 

@@ -9,7 +9,7 @@ __all__ = ["auctions", "bids", "persons"]
 
 
 def persons(events: DataStream[Event]) -> DataStream[Person]:
-    """Those who have come."""
+    """People, when they come."""
     return events.filter(lambda event: isinstance(event, Person))  # type: ignore[return-value]
 
 
@@ -19,5 +19,5 @@ def auctions(events: DataStream[Event]) -> DataStream[Auction]:
 
 
 def bids(events: DataStream[Event]) -> DataStream[Bid]:
-    """Bids."""
+    """Bids of all auctions."""
     return events.filter(lambda event: isinstance(event, Bid))  # type: ignore[return-value]
