@@ -579,7 +579,7 @@ SLOTS_ENABLED = _known(
     "job. On a cluster every executor needs the package for it.",
 )
 SLOTS_PER_QUERY = _known(
-    _key("millstream.slots.per-query").int_type().no_default_value(),
+    _key("millstream.slots.per-query").int_type().at_least(1).no_default_value(),
     "How many Python processes the subtasks of a job share on each executor at most; without, four for each core.",
 )
 REST_ENABLED = _known(

@@ -323,8 +323,6 @@ def _kazoo_errors() -> tuple[type[Exception], ...]:
 
 def _quiet() -> Any:
     """kazoo tells of every reconnection as a warning; here the end of a term is told of."""
-    import logging
-
-    logger = logging.getLogger("millstream.zookeeper")
-    logger.setLevel(logging.ERROR)
+    logger = get_logger("millstream.zookeeper")
+    logger.setLevel("ERROR")
     return logger

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,9 @@ class FakeOverrides(ModuleType):
 
     def set_program(self, words: tuple[tuple[str, ...], tuple[str, ...]] | None) -> None:
         self.program = words
+
+    def runs_shown_to(self, callback: Callable[[Any], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def set_plan_only(self, callback: Callable[[dict[str, Any]], None] | None) -> None:
         self.callback = callback

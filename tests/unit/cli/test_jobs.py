@@ -12,11 +12,7 @@ from millstream.cli import main
 
 
 @pytest.mark.parametrize(
-    ("words", "module"),
-    [
-        (["stop", "live", "-p", "PATH"], "millstream.cli.jobs"),
-        (["savepoint", "trigger", "live", "PATH"], "millstream.cli.savepoint"),
-    ],
+    "words", [["stop", "live", "-p", "PATH"], ["savepoint", "trigger", "live", "PATH"]]
 )
 @pytest.mark.parametrize(
     ("typed", "wanted"),
@@ -24,7 +20,6 @@ from millstream.cli import main
 )
 def test_a_relative_path_is_that_of_who_types_it(
     words: list[str],
-    module: str,
     typed: str,
     wanted: str,
     tmp_path: Path,
@@ -37,8 +32,8 @@ def test_a_relative_path_is_that_of_who_types_it(
         asked.append(path)
         return path
 
-    monkeypatch.setattr(f"{module}.find_job", lambda directory, job: job)
-    monkeypatch.setattr(f"{module}.ask", ask)
+    monkeypatch.setattr("millstream.cli.jobs.find_job", lambda directory, job: job)
+    monkeypatch.setattr("millstream.cli.jobs.ask", ask)
     monkeypatch.chdir(tmp_path)
     typed_words = [typed if word == "PATH" else word for word in words]
     done = CliRunner().invoke(main, [*typed_words, "--dir", str(tmp_path)])

@@ -218,6 +218,10 @@ ZERO_WORKS = {
     "task.cancellation.timeout",
     "metrics.latency.interval",
     "rest.port",
+    "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout",
+    "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout",
+    "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling",
+    "millstream.session.history-size",
 }
 KINDS = {
     "int": ["-5", "0", "-1", "99999999999", "x", "1.5"],
