@@ -56,10 +56,7 @@ def attach() -> dict[str, Any]:
         os.environ.pop(name, None)
     context: Any = session.sparkContext
     address = context._accumulatorServer.server_address
-    return {
-        "files": [context._temp_dir, *([address] if isinstance(address, str) else [])],
-        "accumulator": int(context._javaAccumulator.id()),
-    }
+    return {"files": [context._temp_dir, *([address] if isinstance(address, str) else [])]}
 
 
 def _attach() -> SparkSession:
@@ -68,6 +65,10 @@ def _attach() -> SparkSession:
     jvm: Any = gateway.jvm
     java = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
     context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+    untyped: Any = context
+    # Spark tells it of every task that ends, and waits for its answer: everybody's tasks would wait for a process that
+    # is busy, or stopped. Without one, as in Spark Connect, nobody is told.
+    untyped._javaAccumulator = None
     classes: Any = SparkSession
     # Else this one would become the default session of the whole JVM.
     decide = classes._should_update_active_session

@@ -34,6 +34,8 @@ _SETTINGS = {
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.streaming.ui.retainedQueries": "10",
 }
+# Where this package is certain to be.
+_LOCAL = {"spark.python.daemon.module": "millstream.spark.daemon"}
 _STOP_SECONDS = 30.0
 
 
@@ -51,7 +53,9 @@ class SparkHost:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="millstream-engine")
-        self._session = self._call(lambda: make_session({**_SETTINGS, **options}))
+        local = str(options.get("spark.master", "local")).startswith("local")
+        settings = {**_SETTINGS, **(_LOCAL if local else {}), **options}
+        self._session = self._call(lambda: make_session(settings))
         context: Any = self._session.sparkContext
         self._context = context
         self._process = context._gateway.proc
@@ -124,8 +128,6 @@ class SparkHost:
             hooks = self._context._jvm.org.apache.spark.util.ShutdownHookManager
             for id_ in ids:
                 self._context.cancelJobsWithTag(f"millstream-{id_}")
-            if "accumulator" in held:
-                self._close_accumulator(held["accumulator"])
             # A streaming query that still wants to call its process finds nobody, and ends.
             job.handle.shutdown()
             for id_ in ids:
@@ -142,22 +144,6 @@ class SparkHost:
                     os.unlink(file)
         if self.alive():
             self._call(end)
-
-    def _close_accumulator(self, number: int) -> None:
-        """Close the connection over which accumulators reach a process: nobody else does, and Java forgets it open."""
-        accumulators = self._context._jvm.org.apache.spark.util.AccumulatorContext
-        try:
-            found = accumulators.get(number)
-            if found.isDefined():
-                accumulator = found.get()
-                field = accumulator.getClass().getDeclaredField("socket")
-                field.setAccessible(True)
-                channel = field.get(accumulator)
-                if channel is not None:
-                    channel.close()
-            accumulators.remove(number)
-        except Exception as error:  # of any class a gateway has
-            _log.warning("a connection to a process that is gone was not closed: %s", error)
 
     def alive(self) -> bool:
         """False once the JVM is gone."""
