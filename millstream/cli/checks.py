@@ -276,23 +276,18 @@ def check_memory(available: int | None) -> Finding:
     return Finding("memory", "ok", finding)
 
 
-def check_slots(*, usable: bool, setting: str | None) -> Finding:
-    """Subtasks can stay in their processes when Spark runs on this machine.
+def check_slots(*, usable: bool) -> Finding:
+    """Subtasks can stay in their processes.
 
-    >>> check_slots(usable=True, setting=None).found
-    'on where Spark runs on this machine: a subtask stays in its Python process'
+    >>> check_slots(usable=True).fix
+    'millstream run -Dmillstream.slots.enabled=true job.py'
     """
     name = "slots"
     if not usable:
-        found = (
-            "off: this system or this PySpark has not what they need; any process runs any subtask"
-        )
+        found = "cannot be used: this system or this PySpark has not what they need"
         return Finding(name, "ok", found)
-    if setting is not None:
-        found = f"off: the workers' Python is another (PYSPARK_PYTHON={setting})"
-        return Finding(name, "ok", found, "millstream run -Dmillstream.slots.enabled=true job.py")
-    found = "on where Spark runs on this machine: a subtask stays in its Python process"
-    return Finding(name, "ok", found)
+    found = "can be used: a subtask stays in its Python process if asked for"
+    return Finding(name, "ok", found, "millstream run -Dmillstream.slots.enabled=true job.py")
 
 
 def check_spark_run(seconds: float | None, error: str | None = None) -> Finding:

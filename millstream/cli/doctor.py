@@ -65,8 +65,7 @@ def _slots_finding() -> Finding:
     except ImportError:
         # Said above: PySpark is missing.
         can = False
-    setting = os.environ.get("PYSPARK_PYTHON")
-    return checks.check_slots(usable=can, setting=None if setting == sys.executable else setting)
+    return checks.check_slots(usable=can)
 
 
 def _machine_findings() -> Iterator[Finding]:

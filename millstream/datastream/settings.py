@@ -119,11 +119,9 @@ def _for_spark(configuration: Configuration, dependencies: Declared) -> dict[str
     if dependencies.jars:
         own = settings.get("spark.jars")
         settings["spark.jars"] = ",".join(([own] if own else []) + list(dependencies.jars))
-    slots = options.get(configuration, options.SLOTS_ENABLED)
-    if slots != "auto":
+    if options.get(configuration, options.SLOTS_ENABLED):
         # Named here and not imported: building a program imports no Spark.
-        daemon = "millstream.spark.slots.daemon" if slots == "true" else "pyspark.daemon"
-        settings.setdefault("spark.python.daemon.module", daemon)
+        settings.setdefault("spark.python.daemon.module", "millstream.spark.slots.daemon")
     most = options.get(configuration, options.SLOTS_PER_QUERY)
     if most is not None:
         settings.setdefault("spark.executorEnv.MILLSTREAM_SLOTS_PER_QUERY", str(most))

@@ -60,9 +60,6 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
 }
 
-# A subtask stays in its process.
-_SLOTS = {"spark.python.daemon.module": "millstream.spark.slots.daemon"}
-
 # Spark SQL settings without which a level plan would be wrong or slow.
 _PLAN = {
     # A level must run in every epoch, also when it receives nothing.
@@ -143,8 +140,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     given = {**_submitted(), **options}
     # local, local[N] and local-cluster[...]
     local = given.get("spark.master", _CONTEXT["spark.master"]).startswith("local")
-    slots = _SLOTS if local and _own_python(given.get("spark.pyspark.python")) else {}
-    settings = {**_CONTEXT, **(_LOCAL if local else {}), **slots, **given}
+    settings = {**_CONTEXT, **(_LOCAL if local else {}), **given}
     settings.setdefault("spark.driver.extraJavaOptions", _QUIET)
     _choose_python(settings.get("spark.pyspark.python"), local=local)
     require_master(settings["spark.master"])
@@ -192,11 +188,6 @@ def _choose_python(wanted: str | None, *, local: bool) -> None:
         # Else Spark starts whatever `python3` is on the PATH. On a cluster that is the default: the driver's own
         # Python need not exist there.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-
-def _own_python(wanted: str | None) -> bool:
-    """True if workers on this machine run the Python that runs this, which so has the package as well."""
-    return (wanted or os.environ.get("PYSPARK_PYTHON") or sys.executable) == sys.executable
 
 
 def _require_java() -> None:
