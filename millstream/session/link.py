@@ -27,6 +27,7 @@ _log = get_logger("millstream.session")
 
 _LOOK_EVERY = 0.05
 _FIGURES_EVERY = 1.0
+_LAST_ANSWERS = 10.0
 
 Asked = dict[str, Any]
 
@@ -77,6 +78,8 @@ class SessionLink:
         self._said: dict[str, tuple[Any, ...]] = {}
         self._at: dict[str, float] = {}
         self._lock = threading.Lock()
+        # Questions that have no answer yet.
+        self._open: set[int] = set()
         self._there = self._named = ""
 
     @property
@@ -118,7 +121,10 @@ class SessionLink:
             run.wait()
 
     def end(self, error: str | None) -> None:
-        """The program is over."""
+        """The program is over. A job that was asked to stop has stopped by now; that is to be answered first."""
+        deadline = time.monotonic() + _LAST_ANSWERS
+        while self._open and time.monotonic() < deadline:
+            time.sleep(0.01)
         for run in list(self._runs.values()):
             if run.done:
                 self._say(run)
@@ -131,6 +137,7 @@ class SessionLink:
     def _listen(self) -> None:
         try:
             while (asked := self._channel.receive()) is not None:
+                self._open.add(asked["id"])
                 # Cancelling waits, and a job that is cancelled may be asked for something else meanwhile.
                 threading.Thread(
                     target=self._serve, args=(asked,), name="millstream-session-asked", daemon=True
@@ -143,6 +150,7 @@ class SessionLink:
     def _serve(self, asked: Asked) -> None:
         def answer(**more: Any) -> None:
             self._channel.send({"event": "answer", "id": asked["id"], **more})
+            self._open.discard(asked["id"])
 
         def answered(done: CompletableFuture[str]) -> None:
             failure = done.exception()

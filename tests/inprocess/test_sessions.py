@@ -289,6 +289,24 @@ def test_savepoint_stop_and_go_on(session, folder):
     assert job["records"] == len(counts)
 
 
+def test_the_answer_comes_before_the_end_of_the_program(session, folder):
+    """The program ends as soon as its job has, and with it the threads that answer."""
+    (folder / "slow.py").write_text(
+        "import threading, time\n"
+        "from millstream.session.messages import Channel\n"
+        "send = Channel.send\n"
+        "def late(self, message):\n"
+        "    if message.get('event') == 'answer':\n"
+        "        time.sleep(1)\n"
+        "    send(self, message)\n"
+        "Channel.send = late\n" + COUNTING
+    )
+    session.submit(folder / "slow.py", "slow")
+    stopped = millstream("stop", "slow", "-p", "savepoints")
+    assert stopped.exit_code == 0, stopped.output
+    assert "Savepoint completed" in stopped.output
+
+
 def test_what_is_not_there_is_said(session, folder):
     session.submit(folder / "short.py", "over")
     session.until_status("over", "FINISHED")
