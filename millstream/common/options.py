@@ -575,8 +575,8 @@ PROGRESS = _known(
 )
 SLOTS_ENABLED = _known(
     _key("millstream.slots.enabled").boolean_type().default_value(False),
-    "Whether a subtask stays in its Python process, in a Spark that the job starts. On a cluster every executor needs the "
-    "package for it.",
+    "Whether a subtask stays in its Python process, in a Spark that the job starts. On a cluster every executor needs "
+    "the package for it.",
 )
 SLOTS_PER_QUERY = _known(
     _key("millstream.slots.per-query").int_type().at_least(1).no_default_value(),
