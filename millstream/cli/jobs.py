@@ -116,7 +116,7 @@ def find_job(directory: str, wanted: str) -> FoundJob:
     """The job with a name or an id (its first digits are enough)."""
     jobs = jobs_in(directory)
     matching = [
-        job for job in jobs if wanted == job.name or (job.job_id and job.job_id.startswith(wanted))
+        job for job in jobs if wanted == job.name or (wanted and job.job_id.startswith(wanted))
     ]
     if len(matching) == 1:
         return matching[0]

@@ -14,6 +14,7 @@ from millstream.cli.jobs import (
 from millstream.cli.program import guarded
 from millstream.cli.session_option import session_option
 from millstream.cli.terminal import echo
+from millstream.storage.storage import stable
 
 __all__ = ["rescale"]
 
@@ -60,6 +61,8 @@ def rescale(
         return
     with guarded(traceback_wanted=False):
         found = find_job(directory, job)
+        # The caller's, whatever folder the driver runs in.
+        path = None if path is None else stable(path)
         answer = driver_of(found, "rescale", path=path, parallelism=parallelism, timeout=timeout)
     result = answer.rescaled
     if result is None:

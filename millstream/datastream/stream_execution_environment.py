@@ -363,7 +363,12 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
     def _create_run(self, job: Job) -> JobRun:
         target: str = options.get(self._configuration, options.TARGET)
         run = create_run(target, job)
-        show_run(run, self._configuration)
+        try:
+            show_run(run, self._configuration)
+        except BaseException as error:
+            # Somebody may have seen it, and wait for its end.
+            run.refuse(error)
+            raise
         return run
 
     def _submit(self, job: Job) -> JobRun:

@@ -33,6 +33,12 @@ class SessionClient:
             answer = channel.receive()
         except ConnectionError:
             answer = None
+        except UnicodeEncodeError as error:
+            raise SessionError(
+                "what is sent to a session has to be text in UTF-8",
+                found=ascii(error.object),
+                hint="give names and arguments without such bytes, or run the program in the foreground",
+            ) from None
         finally:
             channel.close()
         if answer is None:

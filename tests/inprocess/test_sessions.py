@@ -188,6 +188,40 @@ def test_a_name_is_taken(session, folder):
                        if j["status"] == "RUNNING")["records"] > records)  # fmt: skip
 
 
+def test_a_program_that_may_not_take_over_is_told_why_and_ends(session, folder):
+    kept = ("-Dexecution.checkpointing.dir=ck", "-Dexecution.checkpointing.interval=100 ms")
+    first = millstream("run", "-d", IN_PROCESS, *kept, "counting.py", "job")
+    assert first.exit_code == 0, first.output
+    until(lambda: session.jobs()["job"]["checkpoint"] >= 1)
+    changed = COUNTING.replace(".key_by(lambda p: p[0]).sum(1)", "")
+    (folder / "changed.py").write_text(changed)
+    done = millstream("run", "-d", "--upgrade", IN_PROCESS, *kept, "changed.py", "job")
+    assert done.exit_code == 1
+    assert "STATE_MISMATCH" in done.output
+    assert "upgrade: not done; the running job goes on" in done.output
+    (ended,) = json.loads(millstream("history", "--json").stdout)
+    assert ended["status"] == "FAILED"
+    assert "STATE_MISMATCH" in ended["error"]
+    assert millstream("cancel", first.output.split()[-1]).exit_code == 0
+
+
+def test_a_job_that_is_refused_at_its_start(session, folder):
+    done = millstream("run", "-d", IN_PROCESS, "-Dscheduler-mode=reactive", "counting.py", "job")
+    assert done.exit_code == 1
+    assert "reactive" in done.output
+    assert session.until_status("job", "FAILED")["error"] in done.output
+
+
+def test_arguments_that_are_no_text(session, folder):
+    """Bytes that are not of the charset come from Python as surrogates."""
+    for words in (("run", "-d", IN_PROCESS, "short.py", "caf\udce9"), ("cancel", "caf\udce9")):
+        done = millstream(*words)
+        assert done.exit_code == 1
+        assert done.output.startswith("[SESSION_FAILED] what is sent to a session has to be text")
+        assert "caf\\udce9" in done.output
+    assert not session.jobs()
+
+
 def test_one_that_is_killed_does_not_touch_another(session, folder):
     session.submit(folder / "counting.py", "victim")
     session.submit(folder / "counting.py", "other")

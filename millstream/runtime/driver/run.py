@@ -118,12 +118,26 @@ class JobRun(ABC):
 
     def start(self) -> None:
         """Begin, and return once the job is known to be running or to have failed."""
-        if self.job.reactive:
-            check_reactive(self.job, self.slots)
+        try:
+            if self.job.reactive:
+                check_reactive(self.job, self.slots)
+        except BaseException as error:
+            self.refuse(error)
+            raise
         self._thread = threading.Thread(
             target=self._main, name=f"millstream-{self.job.id[:8]}", daemon=True
         )
         self._thread.start()
+
+    def refuse(self, error: BaseException) -> None:
+        """The job will not start: whoever has seen it hears that it has ended, and why."""
+        if self._cancelled.is_set():
+            self.status = JobStatus.CANCELED
+        else:
+            self.error = error if isinstance(error, Exception) else exit_of(error)
+            self._failed(self.error)
+            self.status = JobStatus.FAILED
+        self._say_done()
 
     def on_done(self, call: Callable[[], None]) -> None:
         """Have something called when the job has ended in any way; at once if it has."""
@@ -152,10 +166,13 @@ class JobRun(ABC):
                 self.status = JobStatus.FAILED
         finally:
             self.seconds = time.monotonic() - started
-            with self._lock:
-                self._done.set()
-            for call in self._on_done:
-                call()
+            self._say_done()
+
+    def _say_done(self) -> None:
+        with self._lock:
+            self._done.set()
+        for call in self._on_done:
+            call()
 
     def _run(self) -> None:
         if self.leading is not None:

@@ -1,4 +1,4 @@
-"""Where `millstream stop -p` and `savepoint trigger` have a savepoint written."""
+"""Where `millstream stop -p`, `savepoint trigger` and `rescale` have a savepoint written, and which job is meant."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from millstream.cli import main
+from millstream.cli import rescale as rescale_module
+from millstream.cli.jobs import FoundJob, find_job
+from millstream.errors import StateNotFound
+from millstream.runtime.driver.requests import ControlAnswer
+from millstream.storage.storage import LocalStorage
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,30 @@ def test_a_relative_path_is_that_of_who_types_it(
     done = CliRunner().invoke(main, [*typed_words, "--dir", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert asked == [wanted.replace("HERE", str(tmp_path))]
+
+
+def test_a_relative_path_of_a_rescale_is_that_of_who_types_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ask(job: Any, action: str, *, path: str, **_: Any) -> ControlAnswer:
+        asked.append(path)
+        return ControlAnswer()
+
+    monkeypatch.setattr(rescale_module, "find_job", lambda directory, job: job)
+    monkeypatch.setattr(rescale_module, "driver_of", ask)
+    monkeypatch.chdir(tmp_path)
+    words = ["rescale", "live", "-p", "2", "--savepointPath", "saved", "--dir", str(tmp_path)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert asked == [str(tmp_path / "saved")]
+
+
+def test_no_name_is_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`millstream cancel "$JOB"` with a variable that is not set."""
+    job = FoundJob(LocalStorage(str(tmp_path)), "live", "4f2a91", 3, None)
+    monkeypatch.setattr("millstream.cli.jobs.jobs_in", lambda directory: [job])
+    assert find_job(str(tmp_path), "4f") is job
+    with pytest.raises(StateNotFound):
+        find_job(str(tmp_path), "")
