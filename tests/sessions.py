@@ -7,6 +7,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ class InThread:
         engine: SessionEngine | None = None,
         *,
         recover: bool = False,
+        make_engine: Callable[[], SessionEngine] = NoEngine,
         **settings: str,
     ) -> None:
         given = {"rest.port": "0", **{k.replace("_", "."): v for k, v in settings.items()}}
@@ -73,7 +75,7 @@ class InThread:
         self._session = Session(
             self.folder,
             Configuration.from_dict(given),
-            lambda: engine or NoEngine(),
+            lambda: engine or make_engine(),
             COMMAND,
             say=self.said.append,
         )

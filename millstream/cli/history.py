@@ -81,7 +81,7 @@ def logs(job: str, session: str, following: bool, lines: int | None) -> None:
         def over() -> bool:
             return not following or _find(client, record.id).status in ENDED
 
-        for part in follow(path, over):
+        for part in follow(path, over, lines=lines):
             echo(part, nl=False)
 
 

@@ -19,6 +19,7 @@ from millstream.cli.terminal import echo
 from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.errors import SessionError
+from millstream.redaction import shown
 from millstream.session.client import SessionClient
 from millstream.session.engine import NoEngine, SessionEngine
 from millstream.session.folder import DEFAULT, SessionFacts, SessionFolder, sessions
@@ -74,6 +75,8 @@ def _serve(folder: SessionFolder, given: dict[str, str], recover: bool) -> None:
 
     configuration = Configuration.from_dict(given)
     options.check_values(configuration)
+    for text in options.check_known(configuration):
+        echo(f"warning: {shown(text)}", err=True)
     in_process = options.get(configuration, options.TARGET) == "in-process"
 
     def start_engine() -> SessionEngine:

@@ -87,13 +87,23 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def follow(
-    path: Path, over: Callable[[], bool], sleep: Callable[[float], None] = time.sleep
+    path: Path,
+    over: Callable[[], bool],
+    sleep: Callable[[float], None] = time.sleep,
+    lines: int | None = None,
 ) -> Iterator[str]:
-    """All of a log, and what comes to it until `over` says that nothing will. A part may end anywhere in a line."""
-    if older(path).exists():
-        yield older(path).read_text(errors="replace")
+    """All of a log, or its last `lines`, and what comes to it until `over` says that nothing will. A part may end
+    anywhere in a line."""
     file: BinaryIO | None = None
+    before = older(path).read_bytes() if older(path).exists() else b""
     try:
+        if lines is not None:
+            if path.exists():
+                file = path.open("rb")
+                before += file.read()
+            before = b"".join(before.splitlines(keepends=True)[-lines:])
+        if before:
+            yield before.decode(errors="replace")
         while True:
             ended = over()
             if file is None and path.exists():

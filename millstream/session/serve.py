@@ -57,6 +57,9 @@ class Session:
     def run(self, *, recover: bool, ready: Callable[[SessionFacts], None]) -> None:
         """Be a session until somebody ends it; raises if it cannot begin, or its engine is gone."""
         programs = self._checked_programs()
+        if options.get(self._configuration, options.REST_ENABLED) != "false":
+            # Before Spark is started, and while what a killed session has left still says so.
+            rest_settings(self._configuration)
         self._folder.make()
         if not self._folder.take():
             facts = self._folder.facts()

@@ -92,6 +92,22 @@ def test_a_pipe_that_somebody_else_holds_does_not_hold_the_log(tmp_path):
     assert (tmp_path / "a.log").read_text() == "last words\n"
 
 
+def test_the_last_lines_of_a_log_are_followed(tmp_path):
+    path = tmp_path / "log"
+    older(path).write_text("one\ntw")
+    path.write_text("o\nthree\nfo")
+    assert "".join(follow(path, lambda: True, lines=3)) == "two\nthree\nfo"
+    assert "".join(follow(path, lambda: True)) == "one\ntwo\nthree\nfo"
+    looks = iter([False, True])
+
+    def over():
+        if ended := next(looks, True):
+            path.write_text("o\nthree\nfour\n")
+        return ended
+
+    assert "".join(follow(path, over, sleep=lambda seconds: None, lines=1)) == "four\n"
+
+
 def test_a_log_is_followed_also_when_it_begins_anew(tmp_path):
     path = tmp_path / "a.log"
     over = threading.Event()
