@@ -33,10 +33,10 @@ class SessionClient:
             answer = channel.receive()
         except ConnectionError:
             answer = None
-        except UnicodeEncodeError as error:
+        except UnicodeEncodeError as no_text:
             raise SessionError(
                 "what is sent to a session has to be text in UTF-8",
-                found=ascii(error.object),
+                found=ascii(no_text.object),
                 hint="give names and arguments without such bytes, or run the program in the foreground",
             ) from None
         finally:

@@ -19,7 +19,7 @@ from millstream.common.rescale_result import RescaleResult
 from millstream.errors import MillstreamError, SessionError, told
 from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.run import JobRun
-from millstream.session.messages import Channel
+from millstream.session.messages import TAKE_BACK, Channel
 
 __all__ = ["ACTIONS", "SessionLink"]
 
@@ -37,11 +37,13 @@ def _cancel(run: JobRun, asked: Asked) -> None:
 
 
 def _savepoint(run: JobRun, asked: Asked) -> CompletableFuture[str]:
-    return run.savepoint(asked.get("path"))
+    return run.savepoint(asked.get("path"), ticket=asked.get("ticket"))
 
 
 def _stop(run: JobRun, asked: Asked) -> CompletableFuture[str]:
-    return run.savepoint(asked.get("path"), stop=True, drain=bool(asked.get("drain")))
+    return run.savepoint(
+        asked.get("path"), stop=True, drain=bool(asked.get("drain")), ticket=asked.get("ticket")
+    )
 
 
 def _rescale(run: JobRun, asked: Asked) -> CompletableFuture[str]:
@@ -56,7 +58,8 @@ def _rescale(run: JobRun, asked: Asked) -> CompletableFuture[str]:
         saved = f" (savepoint: {result.savepoint})" if result.savepoint else ""
         told_of.set_result(f"{result}{saved}")
 
-    run.rescale(int(asked["parallelism"]), asked.get("path")).add_done_callback(rescaled)
+    done = run.rescale(int(asked["parallelism"]), asked.get("path"), asked.get("ticket"))
+    done.add_done_callback(rescaled)
     return told_of
 
 
@@ -67,6 +70,17 @@ ACTIONS: dict[str, Callable[[JobRun, Asked], CompletableFuture[str] | None]] = {
     "rescale": _rescale,
 }
 """What a session may ask of a job: what gives a future is answered with its result, the rest when it returns."""
+
+
+class _Ticket:
+    """Whoever takes it first has decided: the job, that a request is carried out, or who asked, that it is not."""
+
+    def __init__(self) -> None:
+        self._one = threading.Lock()
+
+    def take(self) -> bool:
+        """True the first time."""
+        return self._one.acquire(blocking=False)
 
 
 class SessionLink:
@@ -81,6 +95,8 @@ class SessionLink:
         # Questions that have no answer yet.
         self._open: set[int] = set()
         self._there = self._named = ""
+        # By question: what may be taken back.
+        self._tickets: dict[int, _Ticket] = {}
 
     @property
     def had_jobs(self) -> bool:
@@ -137,7 +153,14 @@ class SessionLink:
     def _listen(self) -> None:
         try:
             while (asked := self._channel.receive()) is not None:
+                if asked["do"] == TAKE_BACK:
+                    ticket = self._tickets.get(asked["asked"])
+                    back = ticket is not None and ticket.take()
+                    self._channel.send({"event": "answer", "id": asked["id"], "taken_back": back})
+                    continue
                 self._open.add(asked["id"])
+                ticket = self._tickets[asked["id"]] = _Ticket()
+                asked["ticket"] = ticket.take
                 # Cancelling waits, and a job that is cancelled may be asked for something else meanwhile.
                 threading.Thread(
                     target=self._serve, args=(asked,), name="millstream-session-asked", daemon=True
@@ -149,6 +172,7 @@ class SessionLink:
 
     def _serve(self, asked: Asked) -> None:
         def answer(**more: Any) -> None:
+            self._tickets.pop(asked["id"], None)
             self._channel.send({"event": "answer", "id": asked["id"], **more})
             self._open.discard(asked["id"])
 

@@ -15,6 +15,9 @@ from millstream.errors import SessionError
 
 __all__ = ["Channel", "peer_uid"]
 
+TAKE_BACK = "take back"
+"""What a session asks of a process if nobody waits any more for what it has asked before."""
+
 LONGEST = 256 << 20
 """The longest message. Arguments of programs are in it, and nobody says how long these are."""
 

@@ -25,7 +25,7 @@ from millstream.errors import SessionError
 from millstream.redaction import get_logger
 from millstream.session.history import JobRecord
 from millstream.session.logs import LogPump
-from millstream.session.messages import Channel
+from millstream.session.messages import TAKE_BACK, Channel
 
 __all__ = ["ENDED", "LINK", "JobProcess"]
 
@@ -38,6 +38,10 @@ ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 _GRACE = 10.0
 """How long a process may take to end once its program has."""
+
+
+_TAKE_BACK = 5.0
+"""How long to wait for a process to say whether a question can be taken back."""
 
 
 class JobProcess:
@@ -245,8 +249,27 @@ class JobProcess:
                 self._asked.pop(number, None)
             raise SessionError(
                 f"the job has not answered in {timeout:g} s",
+                request=self._take_back(number),
                 hint="it answers between two epochs: wait longer with --timeout, or see what keeps it busy",
             ) from None
+
+    def _take_back(self, asked: int) -> str:
+        """Take a question back; what became of it."""
+        answer: Future[dict[str, Any]] = Future()
+        number = next(self._questions)
+        with self._lock:
+            if self._channel is None or self.over.is_set():
+                return "the process has ended"
+            self._asked[number] = answer
+        try:
+            self._channel.send({"do": TAKE_BACK, "id": number, "asked": asked})
+            back = answer.result(_TAKE_BACK).get("taken_back")
+        except (OSError, TimeoutError):
+            back = False
+        finally:
+            with self._lock:
+                self._asked.pop(number, None)
+        return "taken back" if back else "not taken back: the job may still carry it out"
 
     def _take_asked(self) -> list[Future[dict[str, Any]]]:
         with self._lock:

@@ -18,6 +18,7 @@ from millstream.cli.session_option import submit
 from millstream.errors import ConfigurationError, SessionError
 from millstream.session import server as server_module
 from millstream.session.client import SessionClient
+from millstream.session.engine import NoEngine
 from millstream.session.programs import pack
 from tests.sessions import COUNTING, IN_PROCESS, SHORT, InThread, ask, millstream
 from tests.waiting import until
@@ -341,6 +342,43 @@ def test_the_answer_comes_before_the_end_of_the_program(session, folder):
     assert "Savepoint completed" in stopped.output
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("savepoint", "trigger", "slow", "sp"),
+        ("rescale", "slow", "-p", "2"),
+        ("stop", "slow", "-p", "sp"),
+    ],
+)
+def test_a_request_that_is_not_answered_in_time_is_taken_back(session, folder, words):
+    slow = COUNTING.replace("counts.print()", "counts.map(wait).print()").replace("200.0)", "1.0)")
+    wait = """
+import os, time
+def wait(record):
+    open("waits", "w").close()
+    while os.path.exists("waits") and not os.path.exists("go"):
+        time.sleep(0.02)
+    return record
+"""
+    (folder / "slow.py").write_text(wait + slow)
+    kept = ("-Dexecution.checkpointing.dir=ck", "-Dexecution.checkpointing.interval=100 ms")
+    done = millstream("run", "-d", "-p", "1", IN_PROCESS, *kept, "slow.py", "slow")
+    assert done.exit_code == 0, done.output
+    until((folder / "waits").exists)
+    done = millstream(*words, "--timeout", "0.2")
+    assert done.exit_code == 1
+    assert "request: taken back" in done.output
+    (folder / "go").touch()
+    before = session.jobs()["slow"]["checkpoint"]
+    until(lambda: session.jobs()["slow"]["checkpoint"] > before + 2)
+    assert not (folder / "sp").exists()
+    assert session.jobs()["slow"]["status"] == "RUNNING"
+    if words[0] == "rescale":
+        assert "from 1 to 3" in millstream("rescale", "slow", "-p", "3").output
+    done = millstream("cancel", "slow")
+    assert done.exit_code == 0, done.output
+
+
 def test_what_is_not_there_is_said(session, folder):
     session.submit(folder / "short.py", "over")
     session.until_status("over", "FINISHED")
@@ -369,6 +407,29 @@ def test_the_oldest_logs_go_with_the_oldest_jobs(folder):
 
 
 # -- the session itself ----------------------------------------------------------------------------------
+
+
+def test_a_token_that_cannot_be_read_is_said_before_the_engine_is_started(folder):
+    started = []
+
+    class Engine(NoEngine):
+        def __init__(self):
+            started.append(1)
+
+    with (
+        pytest.raises(ConfigurationError, match="token of the REST API"),
+        InThread(make_engine=Engine, **{"rest.authentication.token-file": "missing"}),
+    ):
+        pass
+    assert not started
+
+
+def test_keys_that_nobody_reads_are_told_of_at_the_start_of_a_session(folder):
+    words = ("-Dmillstream.session.rest-submit=true", "-Drest.authentication.token=secret")
+    done = millstream("session", "start", IN_PROCESS, *words)
+    assert done.exit_code == 1
+    assert "unknown configuration key 'rest.authentication.token'" in done.output
+    assert "secret" not in done.output
 
 
 def test_one_session_of_a_name(session):

@@ -34,6 +34,7 @@ from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
 from millstream.runtime.driver.plan_file import EpochPlan, planned, write_plan
 from millstream.runtime.driver.planner import EpochPlanner
+from millstream.runtime.driver.requests import Ticket, taken
 from millstream.runtime.driver.rescale import Rescales
 from millstream.runtime.driver.savepoints import SavepointRequests
 from millstream.runtime.state.store import extend_segments, needs_compaction
@@ -118,7 +119,7 @@ class EpochDriver:
     # -- another parallelism --------------------------------------------------------------------------------
 
     def rescale_when_asked(
-        self, parallelism: int, savepoint: str | None = None, ticket: str | None = None
+        self, parallelism: int, savepoint: str | None = None, ticket: Ticket | None = None
     ) -> CompletableFuture[RescaleResult]:
         """Have the job rescaled between two epochs, after a savepoint if a folder for it is given."""
         if savepoint is None:
@@ -144,9 +145,9 @@ class EpochDriver:
         self.savepoints.ask(savepoint, ticket=ticket).add_done_callback(saved)
         return future
 
-    def _begin(self, ticket: str | None) -> bool:
+    def _begin(self, ticket: Ticket | None) -> bool:
         """True if a request is to be carried out; from here on it cannot be taken back."""
-        return ticket is None or self.folder.storage.take(ticket)
+        return taken(ticket, self.folder.storage)
 
     def rescale(self) -> Job:
         """Between two attempts: the job at the parallelism that was asked for last, or as it is."""

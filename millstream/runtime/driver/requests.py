@@ -26,11 +26,16 @@ __all__ = [
     "CONTROL",
     "ControlAnswer",
     "ControlRequest",
+    "Ticket",
     "answer_name",
     "answer_of_driver",
     "ask_driver",
     "read_requests",
+    "taken",
 ]
+
+Ticket = str | Callable[[], bool]
+"""What decides whether a request still stands: its file in the job's folder, or a call that says so."""
 
 CONTROL = "control"
 ANSWERED = ".done.json"
@@ -68,6 +73,13 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     at: float = 0.0
     rescaled: RescaleResult | None = None
+
+
+def taken(ticket: Ticket | None, storage: Storage) -> bool:
+    """True if a request is to be carried out; from here on it cannot be taken back."""
+    if ticket is None:
+        return True
+    return ticket() if callable(ticket) else storage.take(ticket)
 
 
 def answer_name(request: str) -> str:

@@ -26,6 +26,7 @@ from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.plan_file import replay_command
 from millstream.runtime.driver.proof import prove
 from millstream.runtime.driver.reactive import at_slots, check_reactive, follow_slots
+from millstream.runtime.driver.requests import Ticket
 from millstream.runtime.driver.restart import Restarts
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
@@ -368,17 +369,22 @@ class JobRun(ABC):
         return self._driver
 
     def savepoint(
-        self, path: str | None, *, stop: bool = False, drain: bool = False
+        self,
+        path: str | None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
+        ticket: Ticket | None = None,
     ) -> CompletableFuture[str]:
-        """Ask for a savepoint, and to stop with it."""
-        taken = self._asked().savepoints.ask(path, stop=stop, drain=drain)
+        """Ask for a savepoint, and to stop with it; who has the `ticket` may take it back."""
+        taken = self._asked().savepoints.ask(path, stop=stop, drain=drain, ticket=ticket)
         return self._once_stopped(taken) if stop else taken
 
     def rescale(
-        self, parallelism: int, savepoint: str | None = None
+        self, parallelism: int, savepoint: str | None = None, ticket: Ticket | None = None
     ) -> CompletableFuture[RescaleResult]:
         """Ask for another default parallelism, after a savepoint if a folder for it is given."""
-        return self._asked().rescale_when_asked(parallelism, savepoint)
+        return self._asked().rescale_when_asked(parallelism, savepoint, ticket)
 
     def _once_stopped(self, taken: CompletableFuture[str]) -> CompletableFuture[str]:
         """The path of a savepoint, once the job has stopped with it."""

@@ -38,8 +38,10 @@ from millstream.runtime.driver.requests import (
     CONTROL,
     ControlAnswer,
     ControlRequest,
+    Ticket,
     answer_name,
     read_requests,
+    taken,
 )
 from millstream.storage.storage import Storage
 
@@ -55,7 +57,7 @@ _LITTER = 3600.0
 
 
 class _SavepointRequest:
-    """`ticket` is the file of a request from another process; who asked may take it back until it is begun. With
+    """Who asked with a `ticket` may take the request back until it is begun. With
     `hand_over` the job stops and its checkpoints stay; with `pin` nothing is copied."""
 
     def __init__(
@@ -64,7 +66,7 @@ class _SavepointRequest:
         *,
         stop: bool = False,
         drain: bool = False,
-        ticket: str | None = None,
+        ticket: Ticket | None = None,
         hand_over: bool = False,
         pin: float | None = None,
     ) -> None:
@@ -80,7 +82,7 @@ class _SavepointRequest:
         """True if the request is to be carried out; from here on it cannot be taken back."""
         ticket, self.ticket = self.ticket, None
         try:
-            return ticket is None or storage.take(ticket)
+            return taken(ticket, storage)
         except Exception as error:  # of any class a remote file system's driver has
             msg = f"the job cannot tell whether the request still stands: {error}"
             self.future.set_exception(JobError(msg))
@@ -116,7 +118,7 @@ class SavepointRequests:
         *,
         stop: bool = False,
         drain: bool = False,
-        ticket: str | None = None,
+        ticket: Ticket | None = None,
         hand_over: bool = False,
     ) -> CompletableFuture[str]:
         """Ask for a savepoint; the future gives its path. With `hand_over` the job stops and keeps its checkpoints."""
