@@ -70,6 +70,8 @@ def _take_over(run: JobRun) -> None:
     if lease is None or standing(lease) == "dead":
         echo(f"No job '{name}' is running: this is an ordinary start.", err=True)
         return
+    if run.leading is not None:
+        run.leading.goes_on_from(lease.term)
     try:
         _prove(run, storage, lease)
         savepoint = _ask(storage, lease, settings.name, "hand-over", settings.savepoint_dir)

@@ -46,7 +46,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a run has ended: FINISHED, CANCELED or FAILED, with the error as text that `millstream.errors.decode`
-    reads."""
+    reads. `handed_over`: another program goes on from its checkpoints, which stay, in another run than `run`."""
 
     id: str
     status: str
@@ -54,6 +54,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     leader: str
     job_id: str = ""
     error: str = ""
+    handed_over: bool = False
+    run: str = ""
     dirty: bool = True
     at: float = 0.0
 

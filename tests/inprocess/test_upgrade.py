@@ -78,9 +78,9 @@ class Less(Seen):
         yield value
 
 
-def old_job(folder, outlet, count=COUNT):
+def old_job(folder, outlet, count=COUNT, **options):
     """The program before: all that there is to read is read, and it waits for more."""
-    env = environment(folder)
+    env = environment(folder, **options)
     source = Numbers(count, unbounded=True)
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     stream = stream.key_by(lambda n: n % 7).process(Seen()).uid("each")
@@ -132,6 +132,23 @@ def test_the_new_program_goes_on(tmp_path, outlet, function, parallelism):
     assert Path(saved).parent == tmp_path / "checkpoints" / "savepoints"
     assert open_checkpoint(saved)[0].savepoint
     assert list((tmp_path / "checkpoints").glob(".proofs/*")) == []
+
+
+def test_those_that_stand_by_leave_the_job_to_the_new_program(tmp_path, outlet):
+    """A standby of the program before ends with it, and the new one does not."""
+    options = {"high__availability_type": "file", "millstream_progress": "false"}
+    client = old_job(tmp_path, outlet, **options)
+    standby = old_job(tmp_path, outlet, **options)._run
+    until(lambda: standby.leading.standing_by)
+    done = upgrade("-Dhigh-availability.type=file", script(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert outlet.read() == Counter(range(2 * COUNT))
+    assert client._run.wait(30)
+    assert standby.wait(30)
+    assert (client._run.status, standby.status) == (JobStatus.FINISHED, JobStatus.FINISHED)
+    assert client._run.handed_over
+    assert standby.handed_over
+    assert "The upgrade is done: " in done.output
 
 
 REFUSALS = {

@@ -90,6 +90,10 @@ class LedRun(Protocol):
     def set_cancelled(self) -> None:
         """The job was cancelled under another driver."""
 
+    @property
+    def handed_over(self) -> bool:
+        """True if the job has stopped so that another program can go on from its checkpoint."""
+
 
 class Leading:
     """The part of one driver in it."""
@@ -105,6 +109,8 @@ class Leading:
         result, run = records.result(), records.run()
         self._old_result = None if result is None else result.id
         self._old_run = None if run is None else run.id
+        self._old_term = 0
+        self._run_id = ""
         self._waited = False
         self._led = False
         self._begun = 0
@@ -252,7 +258,7 @@ class Leading:
             folder = self._folder(run, term)
             folder.open()
             folder.close(
-                finished=result.status == JobStatus.FINISHED.name,
+                finished=result.status == JobStatus.FINISHED.name and not result.handed_over,
                 cancelled=result.status == JobStatus.CANCELED.name,
             )
             term.check()
@@ -265,10 +271,13 @@ class Leading:
         """How the run that this driver takes part in has ended. What a leader has written that was paused, and came
         back when another led, does not count."""
         result = self._records.result()
-        if result is None or result.id == self._old_result:
+        if result is None or result.id == self._old_result or result.term <= self._old_term:
             return None
         run = self._records.run()
-        return None if run is not None and run.term > result.term else result
+        if run is None or run.term <= result.term:
+            return result
+        # A program that has taken over may have begun before those that stood by have looked.
+        return result if result.handed_over and run.id != result.run else None
 
     def _folder(self, run: LedRun, term: Term, *, takes_over: bool = False) -> JobFolder:
         place = self._election.place
@@ -293,8 +302,9 @@ class Leading:
         before = self._records.run()
         self._begun, self._led = self.term.number, True
         folder = driver.folder
+        self._run_id = new_id() if before is None else before.id
         record = RunRecord(
-            id=new_id() if before is None else before.id,
+            id=self._run_id,
             job_name=self._run.job.settings.name,
             job_id=folder.job_id,
             folder=folder.storage.root,
@@ -333,6 +343,8 @@ class Leading:
             leader=_here(),
             job_id=driver.folder.job_id,
             error="" if status is not JobStatus.FAILED else _encoded(failure),
+            run=self._run_id,
+            handed_over=run.handed_over and status is JobStatus.FINISHED,
             at=time.time(),
         )
         try:
@@ -356,6 +368,17 @@ class Leading:
             failure = decode(result.error) or JobError("the job has failed under another driver")
             failure.evidence["leader"] = result.leader
             raise failure
+
+    def goes_on_from(self, term: int) -> None:
+        """How the leader of a term has ended, and those before it, is not for this driver: its program takes over
+        from theirs."""
+        self._old_term = term
+
+    @property
+    def handed_over(self) -> bool:
+        """True if the run has ended so that another program can go on from its checkpoint."""
+        result = self._ended or self._found
+        return result is not None and result.handed_over
 
     def stop(self, *, leave: bool = False) -> None:
         """The job is cancelled, or this driver leaves it to the others."""

@@ -227,6 +227,8 @@ class JobRun(ABC):
     @property
     def handed_over(self) -> bool:
         """True if the job has stopped so that another program can go on from its checkpoint."""
+        if self.leading is not None and self.leading.handed_over:
+            return True
         return self._driver is not None and self._driver.savepoints.handed_over
 
     def _attempts(self, driver: EpochDriver) -> None:
