@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import quote
 
-from millstream.errors import ConfigurationError, RuntimeUnusable
+from millstream.errors import ConfigurationError, RuntimeUnusable, told
 from millstream.ha.election import LeaderElection
 from millstream.ha.file import FileElection
-from millstream.ha.records import JobRecords
+from millstream.ha.records import JobRecords, new_id
 from millstream.ha.zookeeper import ZooKeeperElection
 from millstream.storage.open import open_storage
-from millstream.storage.storage import stable
+from millstream.storage.storage import Storage, shown_root, stable
 
 __all__ = ["HighAvailability", "check", "join"]
 
@@ -57,11 +57,27 @@ def check(settings: HighAvailability) -> None:
             )
 
 
+def _check_usable(settings: HighAvailability, storage: Storage) -> None:
+    """Raise if the folder cannot be written to. A driver that stands by would find out when it is to take over."""
+    trial = f".trial-{new_id()}"
+    try:
+        storage.check_private()
+        storage.write(trial, b"")
+        storage.delete(trial)
+    except OSError as error:
+        raise ConfigurationError(
+            "the folder of high availability cannot be used",
+            folder=shown_root(storage.root),
+            cause=told(error),
+            hint="set high-availability.storageDir to a folder, or the URL of one, that this user may write to",
+        ) from error
+
+
 def join(settings: HighAvailability, name: str) -> tuple[LeaderElection, JobRecords]:
     """Take part in the election of a name, which is one part of a path; what its leaders leave each other."""
     check(settings)
     storage = open_storage(f"{settings.folder}/{name}")
-    storage.check_private()
+    _check_usable(settings, storage)
     records = JobRecords(storage)
     if settings.type == "file":
         election: LeaderElection = FileElection(

@@ -379,6 +379,32 @@ def test_zookeeper_needs_servers(tmp_path):
         run(tmp_path, Files(tmp_path).sink(), high__availability_type="zookeeper")
 
 
+@pytest.mark.parametrize("place", ["a file", "/proc/nothing", "n" * 300])
+def test_a_folder_that_cannot_be_used(tmp_path, place):
+    (tmp_path / "a file").touch()
+    options = {**BY_FILE, "high__availability_storageDir": str(tmp_path / place)}
+    with pytest.raises(ConfigurationError, match="folder of high availability cannot be used"):
+        run(tmp_path, Files(tmp_path).sink(), **options)
+
+
+def test_who_looks_for_checkpoints_elsewhere_does_not_begin_anew(tmp_path):
+    outlet = Files(tmp_path)
+    stop = Stop(40)
+    shared = {"high__availability_storageDir": str(tmp_path / "shared")}
+    with Drivers(tmp_path, outlet).watched() as drivers:
+        drivers.start(stop, **shared)
+        assert stop.reached.wait(30)
+        other = drivers.start(execution_checkpointing_dir=str(tmp_path / "other"), **shared)
+        assert other.wait(30)
+        assert isinstance(other.error, ConfigurationError)
+        assert "none of the job's checkpoints" in str(other.error)
+        # It has not ended the job for the others.
+        third = drivers.start(**shared)
+        stop.released.set()
+        assert third.wait(30)
+    assert outlet.read() == EACH_ONCE
+
+
 def test_a_batch_job_has_nothing_to_go_on_from(tmp_path):
     with pytest.raises(UnsupportedOperation, match="BATCH"):
         run(tmp_path, Files(tmp_path).sink(), **BY_FILE, execution_runtime__mode="BATCH")

@@ -15,8 +15,10 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
+from millstream.checkpoint.manifest import list_epochs
 from millstream.common.job_status import JobStatus
 from millstream.errors import (
+    ConfigurationError,
     EngineError,
     JobError,
     JobLocked,
@@ -33,6 +35,7 @@ from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.epochs import EpochDriver
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder, job_folder_name
+from millstream.storage.storage import shown_root
 
 __all__ = ["Leading", "take_part"]
 
@@ -287,6 +290,7 @@ class Leading:
         """True if a run is under way. Whoever goes on with it does not begin it as the user has said at its start."""
         record = self._records.run()
         if record is not None and (self._led or self._waited or record.id != self._old_run):
+            _check_folder(run.job, record)
             settings = replace(run.job.settings, resume="auto", recovery_path=None)
             run.job = replace(run.job, settings=settings)
             return True
@@ -384,6 +388,19 @@ class Leading:
         """The job is cancelled, or this driver leaves it to the others."""
         self.left = self.left or leave
         self._stopped.set()
+
+
+def _check_folder(job: Job, record: RunRecord) -> None:
+    """Raise if this driver would begin anew what another has begun, since it looks for checkpoints elsewhere."""
+    storage = JobFolder(job).storage
+    if storage.root != record.folder and not list_epochs(storage):
+        raise ConfigurationError(
+            "this driver was elected to go on with a job, and has none of the job's checkpoints",
+            job=record.job_name,
+            folder=shown_root(storage.root),
+            leader_had=shown_root(record.folder),
+            hint="give all drivers of a job the same execution.checkpointing.dir",
+        )
 
 
 def _encoded(failure: BaseException | None) -> str:
