@@ -33,6 +33,7 @@ from millstream.storage.storage import Storage, shown_root
 
 __all__ = [
     "LEASE_NAME",
+    "TAKEN_OVER",
     "TERMS",
     "Lease",
     "LeaseEnd",
@@ -49,6 +50,8 @@ __all__ = [
 
 LEASE_NAME = "lease.json"
 TERMS = "terms"
+TAKEN_OVER = "another driver has taken over"
+"""How `LeaseWatch.trouble` begins then."""
 
 _RENEWALS = 4  # in each ttl
 _LOOKS = 20  # in each ttl, at a lease that another holds
@@ -378,7 +381,7 @@ class LeaseWatch:
         now = _decode(seen)
         if now is not None:
             if now.owner != self._owner:
-                return f"another driver has taken over (process {now.pid} on {now.host})"
+                return f"{TAKEN_OVER} (process {now.pid} on {now.host})"
             if now.counter != self._last.counter:
                 self._since = self._clock()
             self._last = now

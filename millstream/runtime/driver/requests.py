@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.checkpoint.lease import LeaseRecord, LeaseWatch
+from millstream.checkpoint.lease import TAKEN_OVER, LeaseRecord, LeaseWatch
 from millstream.common.rescale_result import RescaleResult
 from millstream.errors import JobError
 from millstream.storage.storage import Storage
@@ -226,7 +226,9 @@ def _take_back(
 
 
 def _nobody_hears(job_name: str, why: str) -> JobError:
-    return JobError(
-        f"the job '{job_name}' cannot be asked: {why}",
-        hint="its last checkpoint stands; millstream list shows it, and millstream run goes on from it",
+    hint = (
+        "its last checkpoint stands; millstream list shows it, and millstream run goes on from it"
     )
+    if why.startswith(TAKEN_OVER):
+        hint = "the job goes on there: ask again"
+    return JobError(f"the job '{job_name}' cannot be asked: {why}", hint=hint)
