@@ -44,6 +44,9 @@ def warn_of(files: Collection[str]) -> None:
     wanted = set(map(os.path.abspath, files))
     lines = [line for of_one in _waiting.values() for line in of_one]
     mine = [line for line in lines if os.path.abspath(line.file) in wanted]
+    # Once is enough: whoever runs a program looks when it ends, and so does this module when the process does.
+    for environment, of_one in _waiting.items():
+        _waiting[environment] = [line for line in of_one if line not in mine]
     if mine and sys.stderr is not None:
         sinks = "its sink, declared" if len(mine) == 1 else f"its {len(mine)} sinks, the first"
         sys.stderr.write(

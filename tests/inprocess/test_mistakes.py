@@ -181,6 +181,12 @@ def test_execute_forgotten(tmp_path: Path) -> None:
     ]
 
 
+def test_execute_forgotten_is_said_once(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "millstream", "run", str(written(tmp_path, "words.print()\n"))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr.count("without execute()") == 1
+
+
 @pytest.mark.parametrize(
     "program",
     [
