@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from millstream import __version__
 from millstream.checkpoint.lease import read_lease
 from millstream.connectors.columns import as_columns, as_records
-from millstream.errors import JobError, MillstreamError, encode, told
+from millstream.errors import JobError, MillstreamError, UserFunctionError, encode, told
 from millstream.runtime.base import failpoints
 from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
@@ -126,6 +126,13 @@ def _guarded(batches: Callable[[], Batches]) -> Batches:
         yield from batches()
     except MillstreamError as error:
         raise RuntimeError(f"{error}\n{encode(error)}") from error.__cause__
+    except SystemExit as error:
+        # Left alone it would end the worker, which looks like a failure of Spark's.
+        ended = UserFunctionError(
+            f"the job was ended by {told(error)}",
+            hint="raise an exception instead of calling exit() in a function",
+        )
+        raise RuntimeError(f"{ended}\n{encode(ended)}") from error
     except Exception as error:
         wrapped = JobError(f"a task failed: {told(error)}")
         raise RuntimeError(f"{error}\n{encode(wrapped)}") from error
