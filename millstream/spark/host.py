@@ -34,8 +34,6 @@ _SETTINGS = {
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.streaming.ui.retainedQueries": "10",
 }
-# Where this package is certain to be.
-_LOCAL = {"spark.python.daemon.module": "millstream.spark.daemon"}
 _STOP_SECONDS = 30.0
 
 
@@ -53,9 +51,7 @@ class SparkHost:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="millstream-engine")
-        local = str(options.get("spark.master", "local")).startswith("local")
-        settings = {**_SETTINGS, **(_LOCAL if local else {}), **options}
-        self._session = self._call(lambda: make_session(settings))
+        self._session = self._call(lambda: make_session({**_SETTINGS, **options}))
         context: Any = self._session.sparkContext
         self._context = context
         self._process = context._gateway.proc
