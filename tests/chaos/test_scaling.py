@@ -21,6 +21,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         world.close()
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_in_a_rescale_and_an_upgrade(world: World) -> None:
     world.rescale_and_kill(4)
     world.upgrade("2")

@@ -125,6 +125,7 @@ def test_a_job_with_requirements_runs_from_one_command(bare: Standalone, folder:
         assert Path(shouting).is_relative_to(elsewhere)
 
 
+@pytest.mark.nightly
 def test_what_is_missing_is_said(bare: Standalone, folder: Path) -> None:
     command = with_settings(settings(bare, folder / "elsewhere"))
     with Program([*command, "job.py"], folder) as driver:
@@ -140,6 +141,7 @@ def test_what_is_missing_is_said(bare: Standalone, folder: Path) -> None:
     assert len(said.splitlines()) < 20
 
 
+@pytest.mark.nightly
 def test_an_executor_that_does_not_come_is_said(bare: Standalone, folder: Path) -> None:
     more = {**settings(bare, folder / "elsewhere"), "spark.executor.memory": "64g"}
     with Program([*with_settings(more), "job.py"], folder) as driver:

@@ -68,6 +68,7 @@ def worker(folder: Path, url: str) -> Program:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="needs several loopback addresses")
 def test_a_worker_joins_and_another_time_is_killed(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path / "checkpoints" / scaling_job.JOB))
