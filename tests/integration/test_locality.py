@@ -6,11 +6,9 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +21,7 @@ from millstream.common import WatermarkStrategy
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 from millstream.spark.anchor import Anchors, partition_of, row_ids
 from millstream.spark.session import job_session
+from tests.integration.clusters import standalone_cluster
 from tests.integration.conftest import MakeEnv
 from tests.integration.processes import (
     MARK,
@@ -41,21 +40,6 @@ PARALLELISM, KEYS, EPOCHS = 3, 30, 42
 STEADY, LOSS = 10, 30
 # An epoch has one record of each key.
 RECORDS = KEYS * EPOCHS
-
-SERVE = """
-import os
-import signal
-import sys
-from pathlib import Path
-
-from tests.integration import clusters
-
-clusters._WORKERS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
-try:
-    clusters._serve(Path(sys.argv[1]))
-finally:
-    os.killpg(0, signal.SIGKILL)
-"""
 
 JOB = f"""
 import os
@@ -181,26 +165,6 @@ def test_levels_of_any_width(make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch)
     assert found == {key: list(range(1, 2 * size + 1)) for key, size in sizes.items()}
 
 
-@contextlib.contextmanager
-def three_workers(folder: Path, mark: str) -> Iterator[str]:
-    """A cluster whose workers are hosts of their own, as far as Spark can tell; its URL."""
-    cluster = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=quick_environment(**{MARK: mark}),
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert cluster.stdout is not None
-        yield cluster.stdout.readline().strip()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(cluster.pid, signal.SIGKILL)
-        cluster.communicate()
-
-
 def parents() -> dict[int, int]:
     """The parent of every process."""
     found = {}
@@ -232,10 +196,9 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     job, loss, loads = folder / "job.py", folder / "loss", folder / "loads"
     job.write_text(JOB)
     mark = uuid.uuid4().hex
-    with three_workers(folder, mark) as url:
-        assert url, {log.name: log.read_text()[-2000:] for log in folder.glob("*.log")}
+    with standalone_cluster(folder, quick_environment(**{MARK: mark}), workers=3) as cluster:
         options = {
-            "spark.master": url,
+            "spark.master": cluster.url,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.pyspark.python": sys.executable,
