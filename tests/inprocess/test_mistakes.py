@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.waiting import until
+
 HEAD = """\
 from millstream.common import *
 from millstream.datastream import *
@@ -235,6 +237,10 @@ env.get_configuration().set_string("execution.checkpointing.dir", "FOLDER/checkp
 """
 
 
+def _waits(pid: int) -> bool:
+    return Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def interrupted(script: Path) -> tuple[list[str], int]:
     """What a program writes that gets Ctrl-C once it has printed a line."""
     with subprocess.Popen(
@@ -242,10 +248,14 @@ def interrupted(script: Path) -> tuple[list[str], int]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background may have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         assert program.stdout.readline()
+        # Its main thread goes on from there to where it waits.
+        until(lambda: all(_waits(program.pid) for _ in range(200)))
         program.send_signal(signal.SIGINT)
         lines = program.stderr.read().splitlines()
     return lines, program.returncode
