@@ -52,14 +52,26 @@ EFFECTS: dict[str, Callable[..., None]] = {}
 
 # Effects that other tests show.
 ELSEWHERE = {
-    "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "tests/inprocess/test_reactive.py::test_slots_have_to_settle",
-    "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": "tests/inprocess/test_reactive.py::test_slots_have_to_settle",
-    "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "tests/inprocess/test_reactive.py::test_a_job_waits_for_its_first_slot",
-    "millstream.environment.packages": "tests/unit/runtime/test_environment.py::test_what_is_named_is_shipped_with_what_it_needs",
-    "millstream.environment.ship": "tests/integration/test_bare_python.py::test_a_job_with_requirements_runs_from_one_command",
+    "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": (
+        "tests/inprocess/test_reactive.py::test_slots_have_to_settle"
+    ),
+    "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": (
+        "tests/inprocess/test_reactive.py::test_slots_have_to_settle"
+    ),
+    "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": (
+        "tests/inprocess/test_reactive.py::test_a_job_waits_for_its_first_slot"
+    ),
+    "millstream.environment.packages": (
+        "tests/unit/runtime/test_environment.py::test_what_is_named_is_shipped_with_what_it_needs"
+    ),
+    "millstream.environment.ship": (
+        "tests/integration/test_bare_python.py::test_a_job_with_requirements_runs_from_one_command"
+    ),
     "millstream.session.history-size": "tests/inprocess/test_sessions.py::test_the_oldest_logs_go_with_the_oldest_jobs",
     "millstream.session.log-size": "tests/unit/session/test_files.py::test_a_log_has_an_end",
-    "millstream.session.programs": "tests/inprocess/test_sessions.py::test_programs_that_are_named_are_started_over_rest",
+    "millstream.session.programs": (
+        "tests/inprocess/test_sessions.py::test_programs_that_are_named_are_started_over_rest"
+    ),
     "millstream.session.rest-submit": "tests/inprocess/test_sessions.py::test_starting_over_rest_is_off",
     "millstream.slots.enabled": "tests/integration/test_slots.py::test_slots",
     "millstream.slots.per-query": "tests/unit/spark/test_slots.py::test_more_subtasks_than_processes_share_them",

@@ -118,11 +118,15 @@ def test_nothing_is_left(program: Program, name: str) -> None:
     words = said(program.errors[before:])
     if name == "Ctrl-C in python":
         assert words[0] == "Traceback (most recent call last):"
-        assert words[-1].startswith("KeyboardInterrupt: the job 'endless' is cancelled, and nothing")
+        assert words[-1].startswith(
+            "KeyboardInterrupt: the job 'endless' is cancelled, and nothing"
+        )
         assert sum("Traceback" in line for line in words) == 1
     elif name == "Ctrl-C in millstream run":
         (word,) = words
-        assert word.startswith("Interrupted: the job 'endless' is cancelled, and nothing of its state")
+        assert word.startswith(
+            "Interrupted: the job 'endless' is cancelled, and nothing of its state"
+        )
     else:
         # A JVM that is told to end in the middle of a micro-batch may say so.
         dying = 'Exception in thread "stream execution thread'
