@@ -111,8 +111,8 @@ def where_raised(error: BaseException) -> BaseException:
     """Of an error and its causes, the first that was raised in a user's function, or in what it called; else the
     last."""
     causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
+    while (came_from := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(came_from)
     return next((each for each in causes if _leads_to_user(each)), causes[-1])
 
 

@@ -44,8 +44,8 @@ def _names(method: Any) -> list[str]:
 def _check(subject: str, function: Any, names: list[str]) -> None:
     try:
         takes = signature(function)
-    except (TypeError, ValueError):
-        # A builtin that does not say what it takes.
+    except Exception:
+        # A builtin that does not say what it takes, or an object that raises what it likes when it is asked.
         return
     if _fits(takes, len(names)):
         return

@@ -50,7 +50,7 @@ class BroadcastConnectedStream(Guesses):
     >>> numbers = env.from_collection([1, 2])
     >>> factors = env.from_collection([10]).broadcast(rules)
     >>> sorted(numbers.connect(factors).process(Scale()).execute_and_collect())
-    [1, 2]
+    [10, 20]
     """
 
     def __init__(self, non_broadcast_stream: DataStream, broadcast_stream: BroadcastStream) -> None:

@@ -96,7 +96,7 @@ class KeyedStream(DataStream[T], Generic[K, T]):
         >>> from millstream.datastream import StreamExecutionEnvironment
         >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
         >>> words = env.from_collection([("a", 2), ("b", 1)])
-        >>> list(words.key_by(0).flat_map(lambda w: w[0] * w[1]).execute_and_collect())
+        >>> list(words.key_by(0).flat_map(lambda w: [w[0]] * w[1]).execute_and_collect())
         ['a', 'a', 'b']
         """
         function = as_function("flat_map", func, FlatMapFunction)

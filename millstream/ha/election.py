@@ -51,8 +51,8 @@ class Term:
     >>> term.end("the connection was lost")
     >>> term.check()
     Traceback (most recent call last):
-    ...
-    millstream.errors.LeadershipLost: term 17 has ended: the connection was lost
+        ...
+    millstream.errors.LeadershipLost: [LEADERSHIP_LOST] term 17 has ended: the connection was lost
     """
 
     def __init__(
