@@ -66,7 +66,9 @@ test-unit: $(STAMP) ## tests and docstring examples that need no Spark, in a pro
 
 .PHONY: coverage
 coverage: $(STAMP) ## the same tests, with what they run of the project held against the floor in .coverage-floor
-	$(run_tests) --coverage -- $(unit_tests)
+	@rm -f .coverage .coverage.*
+	$(run_tests) --coverage -- $(unit_tests) -n auto --dist loadfile
+	$(BIN)/coverage combine --quiet
 	$(BIN)/python scripts/coverage_floor.py
 
 .PHONY: coverage-raise

@@ -5,6 +5,7 @@ draws that many, new ones in each run, and a failure prints how to repeat it.
 """
 
 import os
+import sys
 import tempfile
 
 import pytest
@@ -27,6 +28,20 @@ settings.register_profile(
 settings.load_profile("millstream")
 
 _IN_MEMORY = "/dev/shm"
+
+
+def pytest_configure(config):
+    """Under `coverage` the processes that run tests are measured, and not those that a test starts: each would pay for
+    it."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+
+
+def pytest_sessionfinish():
+    """What was measured in this process, which may be ended before `coverage` would write it down by itself."""
+    measured = sys.modules.get("coverage")
+    if measured is not None and (current := measured.Coverage.current()) is not None:
+        current.save()
 
 
 @pytest.fixture(autouse=True)
