@@ -161,7 +161,8 @@ def test_what_a_class_of_a_script_takes_along_is_found():
 
 # What a program does not use, and so no class of a script.
 INTERNAL = set(
-    "bench checkpoint cli graph ha pyflink reporters rest runtime session spark storage testing __main__ names v".split()
+    "bench checkpoint cli graph ha pyflink reporters rest runtime session spark storage testing"
+    " __main__ names v".split()
 )
 
 
