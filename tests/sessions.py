@@ -7,7 +7,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,11 @@ class InThread:
         *,
         recover: bool = False,
         make_engine: Callable[[], SessionEngine] = NoEngine,
+        keys: Mapping[str, str] | None = None,
         **settings: str,
     ) -> None:
         given = {"rest.port": "0", **{k.replace("_", "."): v for k, v in settings.items()}}
+        given |= keys or {}
         self.said: list[str] = []
         self.facts: SessionFacts | None = None
         self.error: BaseException | None = None

@@ -55,13 +55,20 @@ def session() -> None:
     is_flag=True,
     help="Start the jobs again that ran when the last session of this name died.",
 )
-def start(name: str, settings: Sequence[str], detached: bool, recover: bool) -> None:
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Stand by for another session, and go on with its jobs when it is gone (see high-availability.storageDir).",
+)
+def start(name: str, settings: Sequence[str], detached: bool, recover: bool, standby: bool) -> None:
     """Start a session. Keys that begin with spark. are for its Spark.
 
     \b
     millstream session start -d -Dspark.master=local[4]
     """
     with guarded(traceback_wanted=False):
+        if standby:
+            settings = [*settings, f"{options.HA_STANDBY.key}=true"]
         given = parse_settings(settings)
         folder = SessionFolder(name)
         if detached:
@@ -97,7 +104,10 @@ def _serve(folder: SessionFolder, given: dict[str, str], recover: bool) -> None:
 
 
 def _say_ready(facts: SessionFacts) -> None:
-    echo(f"The session '{facts.name}' is ready (process {facts.pid}).")
+    if facts.standing_by is None:
+        echo(f"The session '{facts.name}' is ready (process {facts.pid}).")
+    else:
+        echo(f"The session '{facts.name}' stands by (process {facts.pid}).")
     if facts.web:
         echo(f"Dashboard: {facts.web}")
     sys.stdout.flush()
@@ -198,6 +208,8 @@ def _row(folder: SessionFolder) -> dict[str, Any]:
     try:
         answer = SessionClient(folder.name).ask("status")
     except SessionError:
+        if facts is not None and facts.standing_by is not None:
+            return row | {"state": "standing by", "process": facts.pid, "engine": facts.engine}
         return row | {"state": "starting or ending"}
     return row | {
         "state": "running",

@@ -553,6 +553,11 @@ HA_STANDBY = _known(
     "Whether this driver is meant to stand by (millstream run --standby): if high-availability.type is not set, as if "
     "it were `file`.",
 )
+HA_OPTIONAL = _known(
+    _key("millstream.high-availability.optional").boolean_type().default_value(False),
+    "Whether a job that no other driver could go on with (without checkpoints, or in BATCH mode) runs all the same; "
+    "set by a session that others stand by for.",
+)
 HA_LEASE_TIMEOUT = _known(
     _key("millstream.high-availability.lease-timeout")
     .duration_type()

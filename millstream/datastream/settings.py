@@ -10,6 +10,7 @@ from millstream.common.configuration import Configuration
 from millstream.common.dependencies import Declared, declared
 from millstream.common.execution_config import ExecutionConfig
 from millstream.common.restart_strategy import strategy_of
+from millstream.datastream import overrides
 from millstream.errors import ConfigurationError
 from millstream.ha.services import HighAvailability
 from millstream.runtime.driver.job import JobSettings
@@ -79,35 +80,54 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         share_panes=get(options.SHARE_PANES),
         object_reuse=get(options.OBJECT_REUSE),
         runtime_mode=get(options.RUNTIME_MODE),
-        high_availability=_high_availability(configuration),
+        high_availability=_of_job(overrides.forced(configuration)),
     )
 
 
-def _high_availability(configuration: Configuration) -> HighAvailability | None:
+def _of_job(configuration: Configuration) -> HighAvailability | None:
+    folder = options.get(configuration, options.CHECKPOINTING_DIRECTORY)
+    if folder is not None:
+        # No job has a folder of this name.
+        return high_availability(configuration, f"{folder.rstrip('/')}/.high-availability")
+    if options.get(configuration, options.HA_OPTIONAL) or not _is_available(configuration):
+        return None
+    raise ConfigurationError(
+        "high availability needs checkpoints: a driver that takes over goes on from the last one",
+        hint="set execution.checkpointing.dir to a folder that every driver can see",
+    )
+
+
+def _is_available(configuration: Configuration) -> bool:
+    standby = options.get(configuration, options.HA_STANDBY)
+    return bool(standby) or options.get(configuration, options.HA_TYPE) != "NONE"
+
+
+def high_availability(configuration: Configuration, default: str | None) -> HighAvailability | None:
+    """What is set of it, if it is on. `default` is the folder for what leaders leave each other, if none is set."""
+
     def get(option: ConfigOption[Any]) -> Any:
         return options.get(configuration, option)
 
-    standby = get(options.HA_STANDBY)
-    kind = get(options.HA_TYPE)
-    if kind == "NONE" and not standby:
+    if not _is_available(configuration):
         return None
-    folder = get(options.CHECKPOINTING_DIRECTORY)
-    if folder is None:
+    storage = get(options.HA_STORAGE) or default
+    if storage is None:
         raise ConfigurationError(
-            "high availability needs checkpoints: a driver that takes over goes on from the last one",
-            hint="set execution.checkpointing.dir to a folder that every driver can see",
+            "sessions that stand by for each other need a folder that all of them can see",
+            hint=f"set {options.HA_STORAGE.key}",
         )
+    kind = get(options.HA_TYPE)
     return HighAvailability(
         type="file" if kind == "NONE" else kind,
-        # No job has a folder of this name.
-        storage_dir=get(options.HA_STORAGE) or f"{folder.rstrip('/')}/.high-availability",
+        storage_dir=storage,
         cluster_id=get(options.HA_CLUSTER_ID),
         quorum=get(options.HA_QUORUM),
         root=get(options.HA_ROOT),
         session_timeout=get(options.HA_SESSION_TIMEOUT) / 1000,
         lease_timeout=get(options.HA_LEASE_TIMEOUT) / 1000,
         watch_process=get(options.HA_WATCH_PROCESS),
-        quiet=standby,
+        quiet=get(options.HA_STANDBY),
+        optional=get(options.HA_OPTIONAL),
     )
 
 

@@ -31,6 +31,14 @@ class HighAvailability:
     watch_process: bool = True
     quiet: bool = False
     """True if a driver that stands by was told to: it says so once and not as something unexpected."""
+    optional: bool = False
+    """True if a job that cannot take part runs all the same, and one that finds another driver at work, without having
+    been told to stand by, is refused."""
+
+    @property
+    def timeout(self) -> float:
+        """How long a leader may be silent."""
+        return self.session_timeout if self.type == "zookeeper" else self.lease_timeout
 
     @property
     def folder(self) -> str:

@@ -67,6 +67,13 @@ class SessionClient:
         name = self.folder.name
         named = "" if name == "default" else f" --name {name}"
         start = f"start one with millstream session start -d{named}"
+        facts = self.folder.facts()
+        if self.folder.alive and facts is not None and facts.standing_by is not None:
+            return SessionError(
+                f"the session '{name}' stands by for another, and takes no jobs",
+                leader=facts.standing_by,
+                hint="ask the session that leads, on its host; millstream session list shows those of this one",
+            )
         if self.folder.alive:
             return SessionError(
                 f"the session '{name}' is starting or ending, and takes no requests",
@@ -74,7 +81,6 @@ class SessionClient:
                 hint=f"wait for it; {self.folder.log} says what it does",
             )
         others = [other.name for other in sessions(self.folder.path.parent) if other.alive]
-        facts = self.folder.facts()
         if facts is not None:
             return SessionError(
                 f"the session '{name}' has died (it was process {facts.pid})",

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from millstream.common import options
 from millstream.errors import MillstreamError, SessionError
 from millstream.redaction import get_logger
 from millstream.session.engine import JobEngine, SessionEngine
@@ -86,6 +87,7 @@ class Dispatcher:
         self._engines: dict[str, JobEngine] = {}
         self._lock = threading.Lock()
         self._closing = False
+        self._left = False
 
     # -- taking programs ------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class Dispatcher:
                 unpacked, _ = unpack(program, package, self._places.programs)
                 with self._lock:
                     self._submissions[submission.id] = submission
-                processes.append(self._start(submission, unpacked, None))
+                processes.append(self._start(submission, unpacked, None, again=True))
             except (OSError, MillstreamError) as error:
                 _log.error("'%s' cannot be started again: %s", submission.program.name, error)
                 self._forget(submission.id)
@@ -173,6 +175,8 @@ class Dispatcher:
         submission: Submission,
         program: SubmittedProgram,
         environment: Mapping[str, str] | None,
+        *,
+        again: bool = False,
     ) -> JobProcess:
         process = JobProcess(submission.id, program.name, on_job=self._news, on_end=self._ended)
         with self._lock:
@@ -184,12 +188,14 @@ class Dispatcher:
         with self._lock:
             self._engines[submission.id] = engine
             self._processes[submission.id] = process
+        # The session that ran it before may have been paused, and its process not.
+        waits = again and options.HA_TYPE.key in self._settings
         # A folder that is gone meanwhile is no reason not to go on.
         folder = program.folder if os.path.isdir(program.folder) else str(temporary)
         message = {
             "program": program,
             "home": str(home_of(submission.package, self._places.programs)),
-            "settings": self._settings,
+            "settings": self._settings | ({options.HA_STANDBY.key: "true"} if waits else {}),
         }
         own = {**_environment(environment), **engine.environment}
         try:
@@ -209,6 +215,9 @@ class Dispatcher:
     # -- what processes say ------------------------------------------------------------------------------
 
     def _news(self, process: JobProcess, record: JobRecord) -> None:
+        if self._left:
+            # Its job goes on elsewhere.
+            return
         submission = self._submissions.get(process.id)
         if submission is not None and record.checkpoint >= 0 and not submission.checkpointed:
             submission = msgspec.structs.replace(submission, checkpointed=True)
@@ -236,7 +245,7 @@ class Dispatcher:
         """The process is gone: so is everything that it had."""
         self._release(process)
         # With the engine gone the program did not end of itself: a later session may start it again.
-        self._forget(process.id, keep=not self._engine.alive())
+        self._forget(process.id, keep=self._left or not self._engine.alive())
 
     def _release(self, process: JobProcess) -> None:
         """Let go of what a process had, here and in the engine."""
@@ -370,6 +379,16 @@ class Dispatcher:
                     _log.warning("'%s' is ended by force: %s", process.name, error)
         process.kill()
         process.over.wait()
+
+    def leave(self, grace: float = 20.0) -> None:
+        """End all processes, take no more, and leave what they ran to another session."""
+        with self._lock:
+            self._closing = self._left = True
+        processes = self.processes()
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.over.wait(grace)
 
     def kill(self) -> None:
         """End all processes at once."""

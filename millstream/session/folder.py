@@ -39,6 +39,8 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     web: str | None = None
     engine: dict[str, str] = {}
+    standing_by: str | None = None
+    """While another session leads: which, as far as is known."""
 
 
 def sessions_root() -> Path:

@@ -212,21 +212,22 @@ class JobProcess:
             self.jobs[record.id] = ended
             self._on_job(self, ended)
         told = any(record.status == "FAILED" for record in self.jobs.values())
-        if self.error is not None and not told and not self.cancelled:
-            # It failed before its first job, or between two or after the last.
-            failed = JobRecord(
+        failed = self.error is not None and not told and not self.cancelled
+        if failed or (self.cancelled and not self.jobs):
+            # It failed before its first job, or between two or after the last; or it was ended before its first.
+            alone = JobRecord(
                 id=self.id,
                 name=self.name,
-                status="FAILED",
+                status="FAILED" if failed else "CANCELED",
                 program=self.name,
                 submission=self.id,
                 started_at=self.started_at,
                 ended_at=now,
-                error=self.error,
+                error=self.error if failed else None,
                 log=f"{self.id}.log",
             )
-            self.jobs[self.id] = failed
-            self._on_job(self, failed)
+            self.jobs[self.id] = alone
+            self._on_job(self, alone)
 
     def ask(self, job: str, action: str, timeout: float, **more: Any) -> dict[str, Any]:
         """Ask one of its jobs for something, and wait for the answer."""

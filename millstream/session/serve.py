@@ -15,7 +15,9 @@ from typing import Any
 from millstream import __version__
 from millstream.common import options
 from millstream.common.configuration import Configuration
+from millstream.datastream.settings import high_availability
 from millstream.errors import ConfigurationError, SessionError
+from millstream.ha.election import Term
 from millstream.redaction import get_logger
 from millstream.rest.settings import rest_settings
 from millstream.rest.start import RestServer
@@ -23,9 +25,11 @@ from millstream.session.dispatcher import Dispatcher, Places
 from millstream.session.engine import SessionEngine
 from millstream.session.folder import SessionFacts, SessionFolder
 from millstream.session.history import JobHistory
+from millstream.session.leadership import Leadership
 from millstream.session.registry import Registry
 from millstream.session.server import SessionServer
 from millstream.storage.open import open_storage
+from millstream.storage.storage import Storage
 
 __all__ = ["Session"]
 
@@ -53,6 +57,10 @@ class Session:
         self._ending = threading.Event()
         self._at_once = False
         self._rest: RestServer | None = None
+        self._started_at = time.time()
+        self._term: Term | None = None
+        # Whether jobs end with this session although others stand by.
+        self._for_all = False
 
     def run(self, *, recover: bool, ready: Callable[[SessionFacts], None]) -> None:
         """Be a session until somebody ends it; raises if it cannot begin, or its engine is gone."""
@@ -74,6 +82,13 @@ class Session:
         finally:
             self._folder.let_go()
 
+    @property
+    def last_words(self) -> str:
+        """What becomes of its jobs if it is ended by a signal."""
+        if high_availability(self._configuration, "") is not None:
+            return "The session leaves: its jobs go on in one that stands by, or comes later."
+        return "The session ends: its jobs are cancelled, their checkpoints stay."
+
     def end(self, *, at_once: bool = False) -> None:
         """End it, from any thread; all jobs are cancelled, or killed."""
         self._at_once = self._at_once or at_once
@@ -86,79 +101,145 @@ class Session:
         programs: dict[str, str],
         temporary: Path,
     ) -> None:
-        def get(option: Any) -> Any:
-            return options.get(self._configuration, option)
-
-        storage = open_storage(str(self._folder.path))
-        started_at = time.time()
         self._write_token()
         engine = self._start_engine()
         try:
-            dispatcher = Dispatcher(
-                engine,
-                Registry(storage),
-                JobHistory(storage, get(options.SESSION_HISTORY)),
-                Places(
-                    self._folder.programs,
-                    self._folder.logs,
-                    temporary,
-                    get(options.SESSION_LOG_SIZE),
-                ),
-                self._command,
-                {
-                    # Whoever looks at a job does so through the session.
-                    options.REST_PORT.key: "0",
-                    options.REST_BIND_ADDRESS.key: "127.0.0.1",
-                    options.REST_TOKEN_FILE.key: str(self._folder.token),
-                    options.REST_ENABLED.key: "true",
-                },
-            )
-            if not recover:
-                for name in dispatcher.forget_all():
-                    self._say(
-                        f"'{name}' ran when the last session of this name died, and is not started again"
-                        " (--recover does); its checkpoints stay"
-                    )
-            dispatcher.clean()
-            web = self._start_rest(dispatcher, engine, programs)
-
-            def facts() -> SessionFacts:
-                return SessionFacts(
-                    name=self._folder.name,
-                    pid=os.getpid(),
-                    started_at=started_at,
-                    version=__version__,
-                    web=web,
-                    engine=engine.facts(),
-                )
-
-            server = SessionServer(self._folder.socket, dispatcher, facts, self.end)
+            leadership = self._leadership()
+            if leadership is None:
+                storage = open_storage(str(self._folder.path))
+                self._serve(engine, storage, programs, temporary, ready, recover=recover)
+                return
             try:
-                self._folder.write_facts(facts())
-                server.start()
-                for process in dispatcher.recover() if recover else ():
-                    self._say(f"'{process.name}' is started again")
-                ready(facts())
-                self._wait(engine)
+                noting = self._standing_by(engine, ready)
+                while (term := leadership.begin(noting, lambda: _check(engine))) is not None:
+                    self._term = term
+                    storage = leadership.storage
+                    self._serve(engine, storage, programs, temporary, ready, recover=True)
+                    if term.over is not None:
+                        self._say(f"not leading any more: {term.over}")
             finally:
-                self._close(dispatcher, server)
+                leadership.close()
         finally:
-            if self._rest is not None:
-                self._rest.stop()
             engine.stop()
 
-    def _wait(self, engine: SessionEngine) -> None:
-        while not self._ending.wait(1.0):
-            if not engine.alive():
-                self._at_once = True
-                raise SessionError(
-                    "the engine of the session has died, and all jobs with it",
-                    engine=", ".join(f"{name} {value}" for name, value in engine.facts().items()),
-                    hint="start the session again with --recover: its jobs go on from their checkpoints",
+    def _leadership(self) -> Leadership | None:
+        settings = high_availability(self._configuration, None)
+        return None if settings is None else Leadership(settings, self._ending)
+
+    def _standing_by(
+        self, engine: SessionEngine, ready: Callable[[SessionFacts], None]
+    ) -> Callable[[str], None]:
+        """Called when this session stands by for another, and each time that becomes another one."""
+
+        def note(leader: str) -> None:
+            facts = self._facts(engine, standing_by=leader)
+            self._folder.write_facts(facts)
+            self._say(f"standing by, leader is {leader}")
+            ready(facts)
+
+        return note
+
+    def _facts(self, engine: SessionEngine, **more: str | None) -> SessionFacts:
+        return SessionFacts(
+            name=self._folder.name,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            version=__version__,
+            engine=engine.facts(),
+            **more,
+        )
+
+    def _job_settings(self) -> dict[str, str]:
+        """What counts in the processes of all jobs."""
+        found = {
+            # Whoever looks at a job does so through the session.
+            options.REST_PORT.key: "0",
+            options.REST_BIND_ADDRESS.key: "127.0.0.1",
+            options.REST_TOKEN_FILE.key: str(self._folder.token),
+            options.REST_ENABLED.key: "true",
+        }
+        if self._term is not None:
+            # Each job has leaders of its own: those of a session that was paused may still run.
+            found |= {
+                key: value
+                for key, value in self._configuration.to_dict().items()
+                if key.startswith(("high-availability.", "millstream.high-availability."))
+            }
+            found.setdefault(options.HA_TYPE.key, "file")
+            found.pop(options.HA_STANDBY.key, None)
+            found[options.HA_OPTIONAL.key] = "true"
+        return found
+
+    def _serve(
+        self,
+        engine: SessionEngine,
+        storage: Storage,
+        programs: dict[str, str],
+        temporary: Path,
+        ready: Callable[[SessionFacts], None],
+        *,
+        recover: bool,
+    ) -> None:
+        """Take programs, until the session ends or does not lead any more."""
+
+        def get(option: Any) -> Any:
+            return options.get(self._configuration, option)
+
+        dispatcher = Dispatcher(
+            engine,
+            Registry(storage),
+            JobHistory(storage, get(options.SESSION_HISTORY)),
+            Places(
+                self._folder.programs, self._folder.logs, temporary, get(options.SESSION_LOG_SIZE)
+            ),
+            self._command,
+            self._job_settings(),
+        )
+        if not recover:
+            for name in dispatcher.forget_all():
+                self._say(
+                    f"'{name}' ran when the last session of this name died, and is not started again"
+                    " (--recover does); its checkpoints stay"
                 )
+        dispatcher.clean()
+        web = self._start_rest(dispatcher, engine, programs)
+
+        def facts() -> SessionFacts:
+            return self._facts(engine, web=web)
+
+        server = SessionServer(self._folder.socket, dispatcher, facts, self._stop_for_all)
+        try:
+            self._folder.write_facts(facts())
+            server.start()
+            for process in dispatcher.recover() if recover else ():
+                self._say(f"'{process.name}' is started again")
+            ready(facts())
+            self._wait(engine)
+        finally:
+            self._close(dispatcher, server)
+            if self._rest is not None:
+                self._rest.stop()
+
+    def _stop_for_all(self) -> None:
+        self._for_all = True
+        self.end()
+
+    def _wait(self, engine: SessionEngine) -> None:
+        pause = 1.0 if self._term is None else 0.1
+        while not self._ending.wait(pause):
+            if self._term is not None and self._term.over is not None:
+                return
+            try:
+                _check(engine)
+            except SessionError:
+                self._at_once = True
+                raise
 
     def _close(self, dispatcher: Dispatcher, server: SessionServer) -> None:
         server.stop()
+        if self._term is not None and (self._term.over is not None or not self._for_all):
+            dispatcher.leave()
+            return
         if self._at_once:
             dispatcher.kill()
         for job in dispatcher.close():
@@ -214,6 +295,15 @@ class Session:
         return self._rest.address
 
 
+def _check(engine: SessionEngine) -> None:
+    if not engine.alive():
+        raise SessionError(
+            "the engine of the session has died, and all jobs with it",
+            engine=", ".join(f"{name} {value}" for name, value in engine.facts().items()),
+            hint="start the session again with --recover: its jobs go on from their checkpoints",
+        )
+
+
 def end_on_signals(session: Session, say: Callable[[str], None]) -> None:
     """Ctrl-C and SIGTERM end the session in order; a second one at once."""
     asked = 0
@@ -222,7 +312,7 @@ def end_on_signals(session: Session, say: Callable[[str], None]) -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
-            say("The session ends: its jobs are cancelled, their checkpoints stay.")
+            say(session.last_words)
         session.end(at_once=asked > 1)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -253,7 +253,7 @@ def test_a_client_that_goes_takes_its_program_along(session, folder):
     until((folder / "began").exists)
     assert len(session.jobs()) == 1
     channel.close()
-    until(lambda: not session.jobs())
+    until(lambda: [job["status"] for job in session.jobs().values()] == ["CANCELED"])
 
 
 def test_a_client_that_goes_in_the_middle_of_its_program(session, folder):

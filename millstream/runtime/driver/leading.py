@@ -54,6 +54,8 @@ def take_part(job: Job) -> Leading | None:
     if settings is None:
         return None
     if job.batch:
+        if settings.optional:
+            return None
         raise UnsupportedOperation(
             "a job in BATCH mode has no checkpoints that another driver could go on from",
             hint="run it in STREAMING mode, or without high availability",
@@ -115,6 +117,7 @@ class Leading:
         self._old_term = 0
         self._run_id = ""
         self._waited = False
+        self._waits_since = 0.0
         self._led = False
         self._begun = 0
         self._stopped = threading.Event()
@@ -160,6 +163,7 @@ class Leading:
         assert self._run is not None
         if leader is not None:
             self._waited = True
+            self._check_wanted(leader)
         name = self._run.job.settings.name
         who = "nobody can be asked who leads" if leader is None else f"leader is {leader}"
         self.standing_by = f"{name}: standing by, {who}"
@@ -178,6 +182,16 @@ class Leading:
             if result is not None and not result.dirty:
                 self._found = result
                 self._stopped.set()
+
+    def _check_wanted(self, leader: Candidate) -> None:
+        """Raise if a leader lives, and nobody has said that others may stand by."""
+        assert self._run is not None
+        now = time.monotonic()
+        self._waits_since = self._waits_since or now
+        waited = now - self._waits_since
+        if self._settings.optional and not self._settings.quiet and waited > self._settings.timeout:
+            name = self._run.job.settings.name
+            raise JobLocked(f"the job '{name}' is running already", leader=str(leader))
 
     def _keep_warm(self, over: threading.Event) -> None:
         assert self._run is not None
