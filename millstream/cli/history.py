@@ -79,7 +79,13 @@ def logs(job: str, session: str, following: bool, lines: int | None) -> None:
             return
 
         def over() -> bool:
-            return not following or _find(client, record.id).status in ENDED
+            if not following:
+                return True
+            try:
+                return _find(client, record.id).status in ENDED
+            except SessionError:
+                # So many have ended that the session has forgotten it.
+                return True
 
         for part in follow(path, over, lines=lines):
             echo(part, nl=False)

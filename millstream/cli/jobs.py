@@ -237,7 +237,8 @@ def list_(directory: str | None, session: str, as_json: bool) -> None:
         return
     for job in jobs:
         name = on_one_line(job.name)
-        echo(f"{job.job_id or '-':32}  {name}  checkpoint {job.checkpoint}  {job.told}")
+        at = "no checkpoint yet" if job.checkpoint is None else f"checkpoint {job.checkpoint}"
+        echo(f"{job.job_id or '-':32}  {name}  {at}  {job.told}")
     if not jobs:
         echo("no jobs")
 

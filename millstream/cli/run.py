@@ -94,7 +94,7 @@ def run(
     ship_environment: bool,
     **options: Any,
 ) -> None:
-    """Run a program. With execution.checkpointing.dir set, a job that was stopped or killed goes on
+    """Run a program. With execution.checkpointing.dir set, a job that was cancelled or killed goes on
     from its last checkpoint, which is found by the job's name.
 
     \b

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from inspect import Parameter, Signature, signature
+from functools import partial
+from inspect import (
+    Parameter,
+    Signature,
+    isasyncgenfunction,
+    iscoroutinefunction,
+    isgeneratorfunction,
+    isroutine,
+    signature,
+)
 from typing import Any
 
+from millstream.api.async_functions import AsyncFunction
 from millstream.api.functions import Function, Partitioner, SinkFunction
 from millstream.errors import InvalidArgument
 
@@ -13,6 +23,10 @@ __all__ = ["check_arguments"]
 
 # Called in more than one way, or by others.
 _LEFT_OUT = (SinkFunction, Partitioner)
+# Methods whose result is one value.
+_GIVES_ONE = frozenset(
+    "map map1 map2 filter reduce get_key join create_accumulator add get_result merge".split()
+)
 
 
 def check_arguments(call: str, function: Any, wanted: type[Function]) -> None:
@@ -24,9 +38,29 @@ def check_arguments(call: str, function: Any, wanted: type[Function]) -> None:
             if getattr(type(function), name) is not getattr(wanted, name):
                 subject = f"{name} of {type(function).__name__}"
                 _check(subject, getattr(function, name), _names(getattr(wanted, name)))
+                if not issubclass(wanted, AsyncFunction):
+                    _check_kind(subject, getattr(function, name), name)
     elif len(wanted.__abstractmethods__) == 1:
         (name,) = wanted.__abstractmethods__
         _check(f"the function of {call}", function, _names(getattr(wanted, name)))
+        _check_kind(f"the function of {call}", function, name)
+
+
+def _check_kind(subject: str, function: Any, name: str) -> None:
+    """Raise if a call gives an object that only a loop or an `await` would make something of."""
+    known = isroutine(function) or isinstance(function, partial)
+    called = function if known else type(function).__call__
+    if iscoroutinefunction(called) or isasyncgenfunction(called):
+        raise InvalidArgument(
+            f"{subject} is async, and nobody would wait for it",
+            hint="use AsyncDataStream.unordered_wait with an AsyncFunction, or write it without async",
+        )
+    if name in _GIVES_ONE and isgeneratorfunction(called):
+        raise InvalidArgument(
+            f"{subject} yields, and its result is to be one value",
+            hint="return the value"
+            + ("; for any number of records use flat_map" if name.startswith("map") else ""),
+        )
 
 
 def _methods(wanted: type[Function]) -> Iterator[str]:

@@ -20,7 +20,7 @@ import msgspec
 
 from millstream.common import options
 from millstream.errors import MillstreamError, SessionError
-from millstream.redaction import get_logger
+from millstream.redaction import get_logger, shown
 from millstream.session.engine import JobEngine, SessionEngine
 from millstream.session.history import JobHistory, JobRecord
 from millstream.session.process import ENDED, JobProcess
@@ -400,7 +400,8 @@ class Dispatcher:
 def find(wanted: str, running: Sequence[JobRecord], ended: Sequence[JobRecord]) -> JobRecord:
     """The job with a name or an id, of which the first digits are enough. Of those that have ended the last counts."""
     for jobs in (running, ended):
-        named = {job.id: job for job in jobs if wanted == job.name}
+        # Names are kept as they are shown.
+        named = {job.id: job for job in jobs if job.name in (wanted, shown(wanted))}
         found = named or {
             job.id: job
             for job in jobs

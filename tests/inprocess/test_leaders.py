@@ -14,11 +14,19 @@ from unittest.mock import patch
 
 import pytest
 
+from millstream.api.functions import KeyedProcessFunction
+from millstream.api.state import ListStateDescriptor
 from millstream.checkpoint.lease import Lease
 from millstream.common.job_status import JobStatus
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.errors import ConfigurationError, JobError, JobLocked, UnsupportedOperation
+from millstream.errors import (
+    ConfigurationError,
+    JobError,
+    JobLocked,
+    StateMismatch,
+    UnsupportedOperation,
+)
 from millstream.ha.records import JobRecords
 from millstream.runtime.driver import epochs, outputs
 from millstream.runtime.driver.local import InProcessRun
@@ -402,6 +410,39 @@ def test_who_looks_for_checkpoints_elsewhere_does_not_begin_anew(tmp_path):
         third = drivers.start(**shared)
         stop.released.set()
         assert third.wait(30)
+    assert outlet.read() == EACH_ONCE
+
+
+class Other(KeyedProcessFunction):
+    """Has state of another kind under the name that `Seen` gives its own."""
+
+    def open(self, runtime_context):
+        self.seen = runtime_context.get_list_state(ListStateDescriptor("seen"))
+
+    def process_element(self, value, ctx):
+        self.seen.add(value)
+        yield value
+
+
+def test_a_driver_of_another_program_leaves_the_job_to_the_others(tmp_path):
+    outlet = Files(tmp_path)
+    stop = Stop(40)
+    with Drivers(tmp_path, outlet).watched() as drivers:
+        drivers.start(stop)
+        assert stop.reached.wait(30)
+        env = environment(tmp_path, **BY_FILE)
+        numbers = env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers")
+        stream = numbers.uid("numbers").key_by(lambda n: n % 7).process(Other()).uid("each")
+        stream.sink_to(outlet.sink()).name("out").uid("sink")
+        drivers.waiting.append(None)
+        other = env.execute_async("job")._run
+        assert other.wait(30)
+        assert isinstance(other.error, StateMismatch)
+        assert _records(tmp_path).result() is None
+        third = drivers.start()
+        stop.released.set()
+        assert third.wait(30)
+        assert third.status is JobStatus.FINISHED
     assert outlet.read() == EACH_ONCE
 
 

@@ -809,6 +809,16 @@ def test_election_by_a_file(tmp_path):
     assert (term["job_name"], term["ttl"]) == ("grind", 7.0)
 
 
+@effect_of("millstream.high-availability.optional")
+def test_jobs_that_cannot_take_part():
+    settings = {"high-availability.type": "file", "millstream.high-availability.optional": "true"}
+    env = env_with(settings)
+    env.from_collection([1]).print()
+    run = env.execute_async()._run
+    run.result()
+    assert run.leading is None
+
+
 # -- the whole catalogue ---------------------------------------------------------------------------------------
 
 

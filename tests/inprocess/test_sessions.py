@@ -406,6 +406,24 @@ def test_the_oldest_logs_go_with_the_oldest_jobs(folder):
         assert len(list(session.folder.logs.iterdir())) == 2
 
 
+def test_a_log_of_a_job_that_is_forgotten_at_its_end_is_followed_to_it(folder):
+    with InThread(**{"millstream_session_history-size": "0"}) as session:
+        session.submit(folder / "counting.py", "counting")
+        until(lambda: session.jobs()["counting"]["records"] > 10)
+        command = [sys.executable, "-m", "millstream", "logs", "-f", "counting"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+            assert following.stdout is not None
+            assert following.stdout.readline()
+            assert millstream("cancel", "counting").exit_code == 0
+            following.stdout.read()
+        assert following.returncode == 0
+
+
+def test_a_name_with_what_a_terminal_obeys(session, folder):
+    session.submit(folder / "counting.py", "red \x1b[31m job")
+    assert millstream("cancel", "red \x1b[31m job").exit_code == 0
+
+
 # -- the session itself ----------------------------------------------------------------------------------
 
 

@@ -22,7 +22,9 @@ from millstream.errors import (
     EngineError,
     JobError,
     JobLocked,
+    KeyClassNotFound,
     MillstreamError,
+    StateMismatch,
     UnsupportedOperation,
     decode,
     encode,
@@ -45,6 +47,8 @@ _log = get_logger("millstream.job")
 _WARM_EVERY = 25.0
 _WARM_AGAIN = 3.0
 _LOOK_AT_RESULT = 0.25
+# What state says to a program that has not written it.
+_OTHERS = (StateMismatch, KeyClassNotFound)
 
 
 def take_part(job: Job) -> Leading | None:
@@ -118,6 +122,8 @@ class Leading:
         self._run_id = ""
         self._waited = False
         self._waits_since = 0.0
+        self._took_over = False
+        self._began_at: int | None = None
         self._led = False
         self._begun = 0
         self._stopped = threading.Event()
@@ -227,7 +233,7 @@ class Leading:
             if self._is_over(run, term):
                 return True
             self._say(f"{run.job.settings.name}: leading, term {term.number}")
-            takes_over = self._takes_over(run)
+            takes_over = self._took_over = self._takes_over(run)
             self.term = term
             run.begin_term()
             term.on_end(run.end_term)
@@ -319,6 +325,7 @@ class Leading:
             return
         before = self._records.run()
         self._begun, self._led = self.term.number, True
+        self._began_at = driver.latest
         folder = driver.folder
         self._run_id = new_id() if before is None else before.id
         record = RunRecord(
@@ -349,6 +356,10 @@ class Leading:
             # That is this driver's failure: another goes on.
             self.left = True
             return False
+        if isinstance(failure, _OTHERS) and self._took_over and self._stands(driver):
+            # Its program is another one: the job is for those that were started with its own.
+            self.left = True
+            return False
         status = JobStatus.FINISHED
         if run.cancelled:
             status = JobStatus.CANCELED
@@ -372,6 +383,11 @@ class Leading:
             return False
         self._ended = result
         return True
+
+    def _stands(self, driver: EpochDriver) -> bool:
+        """True if nothing has come of the term."""
+        assert self.term is not None
+        return self._begun != self.term.number or driver.latest == self._began_at
 
     def _end(self, run: LedRun) -> None:
         """End as the job has, if another driver has ended it."""
