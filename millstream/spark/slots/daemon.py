@@ -6,7 +6,8 @@ is that of a small process that sleeps. Once the first bytes of a task are there
 taking them, and passes the connection to the process that is to run it (`placement`). A handle that is killed takes the
 process that runs its task with it, and the other way round, so that the JVM sees the ends it knows.
 
-One thread and one poll loop, and no import that could start a thread: the daemon forks.
+One thread of its own and one poll loop. What tasks need is imported before the first process is forked: all share it,
+and one that takes the place of another is there at once.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import sys
 import time
 import traceback
 import uuid
+import warnings
 from typing import NoReturn
 
 from pyspark.util import enable_faulthandler
 
 from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, Head, read_head
 from millstream.spark.slots.placement import Placement
-from millstream.spark.slots.process import live
+from millstream.spark.slots.process import live, prepare
 
 __all__ = ["Daemon", "main"]
 
@@ -41,8 +43,6 @@ _GRACE = 0.25
 _LEAVING = 1.0
 # After so many seconds without a task a process ends: those of queries, those of everything else (as Spark does it).
 _IDLE, _POOL_IDLE = 600.0, 60.0
-# A process is kept ready once nothing has been started for so long.
-_SPARE_AFTER = 2.0
 _RDHUP = getattr(select, "POLLRDHUP", 0x2000)
 
 
@@ -58,12 +58,11 @@ class _Connection:
 
 
 class _Process:
-    """A process that runs tasks, of a query or ("") of the pool; of nobody yet (None) while it is spare."""
+    """A process that runs tasks, of a query or ("") of the pool."""
 
-    def __init__(self, pid: int, control: socket.socket) -> None:
+    def __init__(self, pid: int, control: socket.socket, query: str, number: int) -> None:
         self.pid, self.control = pid, control
-        self.query: str | None = None
-        self.number = -1
+        self.query, self.number = query, number
         self.connection: _Connection | None = None
         self.used = time.monotonic()
 
@@ -95,8 +94,6 @@ class Daemon:
         self._handles: dict[int, _Connection] = {}  # by pid
         self._processes: dict[int, _Process] = {}  # by descriptor of the control socket
         self._groups: dict[str, dict[int, _Process]] = {}  # by query, then number
-        self._spare: _Process | None = None
-        self._started_at = time.monotonic()
         self._waiting: list[_Connection] = []  # for their home
         self._incomplete: list[_Connection] = []  # first bytes that are not all there
         self._leaving: list[_Connection] = []  # let go of by the JVM while their task runs
@@ -171,19 +168,8 @@ class Daemon:
             self._drop(connection)
         for process in list(self._processes.values()):
             allowed = _IDLE if process.query else _POOL_IDLE
-            if (
-                process is not self._spare
-                and process.connection is None
-                and now - process.used > allowed
-            ):
+            if process.connection is None and now - process.used > allowed:
                 self._end(process)
-        wanted = bool(self._groups) and now - self._started_at > _SPARE_AFTER
-        if self._spare is None and wanted and not self._waiting:
-            # Not while others start, who would wait for it.
-            with contextlib.suppress(OSError):
-                self._spare = self._fork_process(ahead=True)
-        elif self._spare is not None and not self._groups and now - self._spare.used > _POOL_IDLE:
-            self._end(self._spare)
 
     def _shutdown(self, code: int) -> NoReturn:
         if self._path is not None:
@@ -213,7 +199,7 @@ class Daemon:
             # Detached: an object that is collected later must not close what has its number then.
             os.close(sock.detach())
 
-    def _fork_process(self, *, ahead: bool) -> _Process:
+    def _new_process(self, query: str, number: int) -> _Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = _fork()
         if pid == 0:
@@ -223,22 +209,15 @@ class Daemon:
                 ours.close()
                 os.close(self._alive_read)
                 with enable_faulthandler():
-                    code = live(theirs, ahead=ahead)
+                    code = live(theirs)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(code if 0 <= code < 256 else 1)
         theirs.close()
-        process = _Process(pid, ours)
+        process = _Process(pid, ours, query, number)
         self._processes[ours.fileno()] = process
         self._poller.register(ours, select.POLLIN)
-        return process
-
-    def _new_process(self, query: str, number: int) -> _Process:
-        self._started_at = time.monotonic()
-        process, self._spare = self._spare or self._fork_process(ahead=False), None
-        process.query, process.number = query, number
-        process.used = self._started_at
         self._groups.setdefault(query, {})[number] = process
         return process
 
@@ -269,14 +248,11 @@ class Daemon:
             return
         self._poller.unregister(process.control)
         process.control.close()
-        if process is self._spare:
-            self._spare = None
-        elif process.query is not None:
-            group = self._groups[process.query]
-            del group[process.number]
-            if not group:
-                del self._groups[process.query]
-                self._placement.forget(process.query)
+        group = self._groups[process.query]
+        del group[process.number]
+        if not group:
+            del self._groups[process.query]
+            self._placement.forget(process.query)
         with contextlib.suppress(OSError):
             os.kill(process.pid, signal.SIGKILL)
         connection, process.connection = process.connection, None
@@ -487,6 +463,8 @@ def usable() -> bool:
 def main() -> None:
     """What Spark starts: this daemon, or PySpark's own where this one cannot work."""
     if usable() and os.environ.get("SPARK_REUSE_WORKER"):
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork")
+        prepare()
         cores = len(os.sched_getaffinity(0))
         Daemon(int(os.environ.get(MOST_VARIABLE) or 4 * cores)).run()
     from pyspark.daemon import manager

@@ -10,12 +10,11 @@ from importlib import import_module
 
 from pyspark.daemon import worker as run_task
 
-__all__ = ["DONE", "live", "stay_while"]
+__all__ = ["DONE", "live", "prepare", "stay_while"]
 
 DONE = b"D"
 
 _LOOK_EVERY_MS = 5_000
-# Imported before the first task comes: they take a second, most of what a new process costs.
 _NEEDED = ("pyspark.worker", "pyarrow", "millstream.spark.worker")
 
 _wanted: Callable[[], bool] | None = None
@@ -27,12 +26,19 @@ def stay_while(wanted: Callable[[], bool]) -> None:
     _wanted = wanted
 
 
-def live(control: socket.socket, *, ahead: bool) -> int:
-    """Run what comes over the control socket until it ends; the exit code. `ahead` of its first task there is time to
-    import what it will need."""
-    if ahead:
-        for name in _NEEDED:
-            import_module(name)
+def prepare() -> None:
+    """Import what every task needs, which takes a second or two: in the daemon, so that what it forks has it. The
+    threads that this starts (of pools of NumPy and PyArrow, all idle) are not in the forked process, where either
+    library starts its own when it wants some."""
+    for name in _NEEDED:
+        import_module(name)
+    # What is there now stays: looking through it in each process would copy its pages.
+    gc.collect()
+    gc.freeze()
+
+
+def live(control: socket.socket) -> int:
+    """Run what comes over the control socket until it ends; the exit code."""
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
     while True:
