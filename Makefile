@@ -62,12 +62,12 @@ unit_tests = -m "not spark and not nightly" --doctest-modules --ignore=millstrea
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## tests and docstring examples that need no Spark, in a process for each core
-	$(run_tests) -- $(unit_tests) -n auto --dist loadfile
+	$(run_tests) -- $(unit_tests) -n auto --dist loadfile --max-worker-restart 0
 
 .PHONY: coverage
 coverage: $(STAMP) ## the same tests, with what they run of the project held against the floor in .coverage-floor
 	@rm -f .coverage .coverage.*
-	$(run_tests) --coverage -- $(unit_tests) -n auto --dist loadfile
+	$(run_tests) --coverage -- $(unit_tests) -n auto --dist loadfile --max-worker-restart 0
 	$(BIN)/coverage combine --quiet
 	$(BIN)/python scripts/coverage_floor.py
 

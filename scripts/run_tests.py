@@ -53,7 +53,7 @@ def _failed(cache: Path) -> list[str]:
 def _without_processes(tests: Sequence[str]) -> list[str]:
     """A few tests need no process for each core."""
     kept = list(tests)
-    for option in ("-n", "--dist"):
+    for option in ("-n", "--dist", "--max-worker-restart"):
         if option in kept:
             place = kept.index(option)
             del kept[place : place + 2]
