@@ -19,7 +19,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 import traceback
 import uuid
@@ -31,6 +30,7 @@ from pyspark.util import enable_faulthandler
 from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, Head, read_head
 from millstream.spark.slots.placement import Placement
 from millstream.spark.slots.process import live, prepare
+from millstream.spark.slots.usable import usable
 
 __all__ = ["Daemon", "main"]
 
@@ -447,17 +447,6 @@ def _hand_over_last_words(process: int, handle: int) -> None:
     if folder:
         with contextlib.suppress(OSError):
             os.replace(os.path.join(folder, str(process)), os.path.join(folder, str(handle)))
-
-
-def usable() -> bool:
-    """True if this machine, this Python and this PySpark have what the daemon needs."""
-    from pyspark.serializers import SpecialLengths
-
-    return (
-        sys.platform == "linux"
-        and hasattr(SpecialLengths, "START_OF_INIT_MESSAGE")
-        and hasattr(socket, "send_fds")
-    )
 
 
 def main() -> None:
