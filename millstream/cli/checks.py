@@ -279,15 +279,14 @@ def check_memory(available: int | None) -> Finding:
 def check_slots(*, usable: bool) -> Finding:
     """Subtasks can stay in their processes.
 
-    >>> check_slots(usable=True).fix
-    'millstream run -Dmillstream.slots.enabled=true job.py'
+    >>> check_slots(usable=True).found
+    'a subtask stays in its Python process (millstream.slots.enabled)'
     """
     name = "slots"
     if not usable:
-        found = "cannot be used: this system or this PySpark has not what they need"
+        found = "cannot be used here, for want of what the system, PySpark or the workers' Python would need"
         return Finding(name, "ok", found)
-    found = "can be used: a subtask stays in its Python process if asked for"
-    return Finding(name, "ok", found, "millstream run -Dmillstream.slots.enabled=true job.py")
+    return Finding(name, "ok", "a subtask stays in its Python process (millstream.slots.enabled)")
 
 
 def check_spark_run(seconds: float | None, error: str | None = None) -> Finding:

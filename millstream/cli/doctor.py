@@ -59,9 +59,9 @@ def _package_findings() -> Iterator[Finding]:
 
 def _slots_finding() -> Finding:
     try:
-        from millstream.spark.slots.daemon import usable
+        from millstream.spark.slots.usable import usable, workers_import_us
 
-        can = usable()
+        can = usable() and workers_import_us(None)
     except ImportError:
         # Said above: PySpark is missing.
         can = False

@@ -18,6 +18,7 @@ from millstream.cli.program import guarded, parse_settings
 from millstream.cli.terminal import echo
 from millstream.common import options
 from millstream.common.configuration import Configuration
+from millstream.datastream.settings import slots_for_spark
 from millstream.errors import SessionError
 from millstream.redaction import shown
 from millstream.session.client import SessionClient
@@ -90,7 +91,8 @@ def _serve(folder: SessionFolder, given: dict[str, str], recover: bool) -> None:
         if in_process:
             return NoEngine()
         echo("Starting Spark ...", err=True)
-        spark = {key: value for key, value in given.items() if key.startswith("spark.")}
+        spark = slots_for_spark(configuration)
+        spark |= {key: value for key, value in given.items() if key.startswith("spark.")}
         engine: SessionEngine = import_module("millstream.spark.host").SparkHost(spark)
         return engine
 

@@ -579,9 +579,9 @@ PROGRESS = _known(
     "Whether progress is shown in the terminal; auto shows it if there is one.",
 )
 SLOTS_ENABLED = _known(
-    _key("millstream.slots.enabled").boolean_type().default_value(False),
-    "Whether a subtask stays in its Python process, in a Spark that the job starts. On a cluster every executor needs "
-    "the package for it.",
+    _key("millstream.slots.enabled").enum_type("auto", "true", "false").default_value("auto"),
+    "Whether a subtask stays in its Python process, in a Spark that the job or its session starts; auto: if that Spark "
+    "is local. On a cluster every executor needs the package for it.",
 )
 SLOTS_PER_QUERY = _known(
     _key("millstream.slots.per-query").int_type().at_least(1).no_default_value(),

@@ -139,10 +139,16 @@ def _for_spark(configuration: Configuration, dependencies: Declared) -> dict[str
     if dependencies.jars:
         own = settings.get("spark.jars")
         settings["spark.jars"] = ",".join(([own] if own else []) + list(dependencies.jars))
-    if options.get(configuration, options.SLOTS_ENABLED):
-        # Named here and not imported: building a program imports no Spark.
-        settings.setdefault("spark.python.daemon.module", "millstream.spark.slots.daemon")
+    return {**slots_for_spark(configuration), **settings}
+
+
+def slots_for_spark(configuration: Configuration) -> dict[str, str]:
+    """What Spark is told of slots."""
+    # Named here and not imported: building a program imports no Spark. What "auto" means is for whoever starts it.
+    daemons = {"true": "millstream.spark.slots.daemon", "false": "pyspark.daemon"}
+    daemon = daemons.get(options.get(configuration, options.SLOTS_ENABLED))
     most = options.get(configuration, options.SLOTS_PER_QUERY)
+    told = {} if daemon is None else {"spark.python.daemon.module": daemon}
     if most is not None:
-        settings.setdefault("spark.executorEnv.MILLSTREAM_SLOTS_PER_QUERY", str(most))
-    return settings
+        told["spark.executorEnv.MILLSTREAM_SLOTS_PER_QUERY"] = str(most)
+    return told

@@ -27,6 +27,7 @@ from millstream.spark.dependencies import add_jars
 from millstream.spark.executors import watch
 from millstream.spark.java import start_java
 from millstream.spark.master import lost_master, require_master
+from millstream.spark.slots.usable import usable, workers_import_us
 
 __all__ = [
     "executor_count",
@@ -141,6 +142,8 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     # local, local[N] and local-cluster[...]
     local = given.get("spark.master", _CONTEXT["spark.master"]).startswith("local")
     settings = {**_CONTEXT, **(_LOCAL if local else {}), **given}
+    if local and usable() and workers_import_us(settings.get("spark.pyspark.python")):
+        settings.setdefault("spark.python.daemon.module", "millstream.spark.slots.daemon")
     settings.setdefault("spark.driver.extraJavaOptions", _QUIET)
     _choose_python(settings.get("spark.pyspark.python"), local=local)
     require_master(settings["spark.master"])

@@ -148,17 +148,26 @@ CASES = [
 ]
 
 
-def test_slots(tmp_path: Path) -> None:
-    """A session keeps the daemon that it began with, so this one is in a process of its own."""
+def without_slots_results_are_the_same(folder: Path) -> None:
+    exact(start(folder, 10, deadly=KEYS * 5 + 5), 10)
+    daemon = SparkSession.active().sparkContext.getConf().get("spark.python.daemon.module")
+    assert daemon == "pyspark.daemon"
+
+
+@pytest.mark.parametrize(
+    ("setting", "cases"), [("auto", CASES), ("false", [without_slots_results_are_the_same])]
+)
+def test_slots(tmp_path: Path, setting: str, cases: list[Any]) -> None:
+    """A session keeps the daemon that it began with, so these are in processes of their own."""
     script = tmp_path / "job.py"
     script.write_text(
         "from pathlib import Path\n"
         "from tests.integration import test_slots\n"
-        "for case in test_slots.CASES:\n"
-        f"    case(Path({str(tmp_path)!r}, case.__name__))\n"
-        "    print(case.__name__, flush=True)\n"
+        f"for name in {[case.__name__ for case in cases]}:\n"
+        f"    getattr(test_slots, name)(Path({str(tmp_path)!r}, name))\n"
+        "    print(name, flush=True)\n"
     )
-    command = [*MILLSTREAM, "run", "-Dmillstream.slots.enabled=true", str(script)]
+    command = [*MILLSTREAM, "run", f"-Dmillstream.slots.enabled={setting}", str(script)]
     with Program(command, tmp_path, PYTHONPATH=ROOT) as program:
         assert program.end(280) == 0, program.errors
-        assert program.lines == [case.__name__ for case in CASES]
+        assert program.lines == [case.__name__ for case in cases]

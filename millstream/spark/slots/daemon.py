@@ -19,7 +19,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 import traceback
 import uuid
@@ -30,7 +29,8 @@ from pyspark.util import enable_faulthandler
 
 from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, Head, read_head
 from millstream.spark.slots.placement import Placement
-from millstream.spark.slots.process import live, prepare
+from millstream.spark.slots.process import FREE, live, prepare
+from millstream.spark.slots.usable import usable
 
 __all__ = ["Daemon", "main"]
 
@@ -41,8 +41,9 @@ MOST_VARIABLE = "MILLSTREAM_SLOTS_PER_QUERY"
 _GRACE = 0.25
 # The JVM has let go of a connection whose task still runs: by then the process has noticed, or is killed.
 _LEAVING = 1.0
-# After so many seconds without a task a process ends: those of queries, those of everything else (as Spark does it).
-_IDLE, _POOL_IDLE = 600.0, 60.0
+# After so many seconds without a task a process ends: those of queries, those of everything else (as Spark does it),
+# and those whose job is over. Another job may be of the same program, and find there what it imports.
+_IDLE, _POOL_IDLE, _FREE_IDLE = 600.0, 60.0, 30.0
 _RDHUP = getattr(select, "POLLRDHUP", 0x2000)
 
 
@@ -58,11 +59,12 @@ class _Connection:
 
 
 class _Process:
-    """A process that runs tasks, of a query or ("") of the pool."""
+    """A process that runs tasks, of a query or ("") of the pool; of none (None) if that is over."""
 
-    def __init__(self, pid: int, control: socket.socket, query: str, number: int) -> None:
+    def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid, self.control = pid, control
-        self.query, self.number = query, number
+        self.query: str | None = None
+        self.number = -1
         self.connection: _Connection | None = None
         self.used = time.monotonic()
 
@@ -167,7 +169,7 @@ class Daemon:
         for connection in [c for c in self._leaving if now - c.left_at > _LEAVING]:
             self._drop(connection)
         for process in list(self._processes.values()):
-            allowed = _IDLE if process.query else _POOL_IDLE
+            allowed = {"": _POOL_IDLE, None: _FREE_IDLE}.get(process.query, _IDLE)
             if process.connection is None and now - process.used > allowed:
                 self._end(process)
 
@@ -200,6 +202,13 @@ class Daemon:
             os.close(sock.detach())
 
     def _new_process(self, query: str, number: int) -> _Process:
+        free = [process for process in self._processes.values() if process.query is None]
+        process = max(free, key=lambda process: process.used) if free else self._fork_process()
+        process.query, process.number = query, number
+        self._groups.setdefault(query, {})[number] = process
+        return process
+
+    def _fork_process(self) -> _Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = _fork()
         if pid == 0:
@@ -215,10 +224,9 @@ class Daemon:
             finally:
                 os._exit(code if 0 <= code < 256 else 1)
         theirs.close()
-        process = _Process(pid, ours, query, number)
+        process = _Process(pid, ours)
         self._processes[ours.fileno()] = process
         self._poller.register(ours, select.POLLIN)
-        self._groups.setdefault(query, {})[number] = process
         return process
 
     def _process_says(self, process: _Process) -> None:
@@ -231,6 +239,11 @@ class Daemon:
             said = b""
         if not said:
             self._end(process)
+            return
+        if said == FREE:
+            if process.connection is None:
+                self._leave_group(process)
+                process.used = time.monotonic()
             return
         connection, process.connection = process.connection, None
         process.used = time.monotonic()
@@ -248,11 +261,7 @@ class Daemon:
             return
         self._poller.unregister(process.control)
         process.control.close()
-        group = self._groups[process.query]
-        del group[process.number]
-        if not group:
-            del self._groups[process.query]
-            self._placement.forget(process.query)
+        self._leave_group(process)
         with contextlib.suppress(OSError):
             os.kill(process.pid, signal.SIGKILL)
         connection, process.connection = process.connection, None
@@ -261,6 +270,16 @@ class Daemon:
             _hand_over_last_words(process.pid, connection.pid)
             self._drop(connection)
         self._try_waiting()
+
+    def _leave_group(self, process: _Process) -> None:
+        query, process.query = process.query, None
+        if query is None:
+            return
+        group = self._groups[query]
+        del group[process.number]
+        if not group:
+            del self._groups[query]
+            self._placement.forget(query)
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -417,6 +436,7 @@ class Daemon:
         # The JVM looks whether its worker is alive once it sees the end: first the process, then the connection.
         with contextlib.suppress(OSError):
             os.kill(connection.pid, signal.SIGKILL)
+            os.waitpid(connection.pid, 0)
         connection.sock.close()
         process, connection.process = connection.process, None
         if process is not None:
@@ -447,17 +467,6 @@ def _hand_over_last_words(process: int, handle: int) -> None:
     if folder:
         with contextlib.suppress(OSError):
             os.replace(os.path.join(folder, str(process)), os.path.join(folder, str(handle)))
-
-
-def usable() -> bool:
-    """True if this machine, this Python and this PySpark have what the daemon needs."""
-    from pyspark.serializers import SpecialLengths
-
-    return (
-        sys.platform == "linux"
-        and hasattr(SpecialLengths, "START_OF_INIT_MESSAGE")
-        and hasattr(socket, "send_fds")
-    )
 
 
 def main() -> None:

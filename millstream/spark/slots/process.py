@@ -10,9 +10,10 @@ from importlib import import_module
 
 from pyspark.daemon import worker as run_task
 
-__all__ = ["DONE", "live", "prepare", "stay_while"]
+__all__ = ["DONE", "FREE", "live", "prepare", "stay_while"]
 
-DONE = b"D"
+DONE, FREE = b"D", b"F"
+"""What a process says: its task is done; the job that it has worked for is over."""
 
 _LOOK_EVERY_MS = 5_000
 _NEEDED = ("pyspark.worker", "pyarrow", "millstream.spark.worker")
@@ -21,7 +22,7 @@ _wanted: Callable[[], bool] | None = None
 
 
 def stay_while(wanted: Callable[[], bool]) -> None:
-    """Have this process end, some time when it is idle, once nobody wants it any more."""
+    """Have this process say, some time when it is idle, that nobody wants it any more."""
     global _wanted
     _wanted = wanted
 
@@ -39,12 +40,14 @@ def prepare() -> None:
 
 def live(control: socket.socket) -> int:
     """Run what comes over the control socket until it ends; the exit code."""
+    global _wanted
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
     while True:
         if not waiting.poll(_LOOK_EVERY_MS):
             if _wanted is not None and not _wanted():
-                return 0
+                _wanted = None
+                control.send(FREE)
             continue
         message, descriptors, _, _ = socket.recv_fds(control, 16, 1)
         if not message:

@@ -42,6 +42,11 @@ def main(infile, outfile):
             os.abort()
         elif order == "exit":
             sys.exit(3)
+        elif order == "over":
+            from millstream.spark.slots.process import stay_while
+            stay_while(lambda: False)
+            outfile.write(b"yes\\n")
+            outfile.flush()
         elif order == "sleep":
             time.sleep(3600)
         else:
@@ -385,6 +390,20 @@ def test_a_process_that_takes_the_place_of_another_has_imported_everything(slots
     until(lambda: pid not in slots.children())
     again = slots.connect().begin("q", 0)
     assert "libarrow" in Path(f"/proc/{again.pid()}/maps").read_text()
+
+
+def test_a_process_whose_job_is_over_is_there_for_the_next(slots: Running) -> None:
+    client = slots.connect()
+    assert client.begin("q", 0).order("over") == "yes"
+    home = client.pid()
+    assert client.order("end") == "done"
+    names = (f"another-{n}" for n in itertools.count())
+    name = until(
+        lambda: (name := next(names), slots.connect().run(name, 3))[1] == home and name, 30
+    )
+    # It stays with that one.
+    assert client.run("q", 0) != home
+    assert slots.connect().run(name, 3) == home
 
 
 def test_over_tcp_the_secret_is_asked_for(tmp_path: Path) -> None:
