@@ -25,7 +25,7 @@ __all__ = ["described", "history", "logs"]
 
 
 def _ended(folder: SessionFolder) -> list[JobRecord]:
-    return JobHistory(open_storage(str(folder.path))).all()
+    return JobHistory(open_storage(folder.storage)).all()
 
 
 def described(job: JobRecord) -> str:

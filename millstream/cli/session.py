@@ -195,7 +195,7 @@ def list_(as_json: bool) -> None:
         return
     for row in rows:
         where = f"  {row['web']}" if row["web"] else ""
-        jobs = "" if row["jobs"] is None else f"  {row['jobs']} jobs"
+        jobs = "" if row["jobs"] is None else f"  {row['jobs']} job{'s' * (row['jobs'] != 1)}"
         echo(f"{row['name']}  {row['state']}{jobs}{where}")
     if not rows:
         echo("no sessions")

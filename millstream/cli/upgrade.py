@@ -9,6 +9,7 @@ of a driver; so whoever is killed from there on, nothing is lost.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -34,19 +35,22 @@ def watching_over(*, upgrade: bool) -> Iterator[None]:
     from the job of its name that runs."""
     from millstream.datastream import overrides
 
+    runs: list[JobRun] = []
+
     def before_start(run: JobRun) -> None:
-        run.on_done(lambda: _say_if_handed_over(run))
+        runs.append(run)
         if upgrade:
             _take_over(run)
 
-    with overrides.runs_shown_to(before_start):
-        yield
-
-
-def _say_if_handed_over(run: JobRun) -> None:
-    if run.handed_over:
-        name = on_one_line(run.job.settings.name)
-        echo(f"Another program has taken over the job '{name}'; this one ends.", err=True)
+    try:
+        with overrides.runs_shown_to(before_start):
+            yield
+    finally:
+        # Not from the threads of the runs: the program may end before they have come to it.
+        for run in runs:
+            if run.done and run.handed_over:
+                name = on_one_line(run.job.settings.name)
+                echo(f"Another program has taken over the job '{name}'; this one ends.", err=True)
 
 
 def _take_over(run: JobRun) -> None:
@@ -148,7 +152,8 @@ def _say_how_long(run: JobRun, storage: Storage) -> None:
             metrics = run.metrics
             if metrics is not None and metrics.checkpoints:
                 seconds = time.time() - since
-                echo(f"The upgrade is done: {seconds:.1f} s without an epoch.", err=True)
+                # In one piece, and to what stands above a line of progress if there is one.
+                sys.stderr.write(f"The upgrade is done: {seconds:.1f} s without an epoch.\n")
                 return
             time.sleep(_LOOK)
 

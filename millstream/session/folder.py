@@ -73,6 +73,7 @@ class SessionFolder:
         self._facts = self.path / "session.json"
         self._temporary = self.path / "temporary"
         self._lock = self.path / "lock"
+        self._shared = self.path / "shared"
         self._held: int | None = None
 
     def make(self) -> None:
@@ -126,6 +127,21 @@ class SessionFolder:
         made = Path(tempfile.mkdtemp(prefix="millstream-session-"))
         self._temporary.write_text(str(made))
         return made
+
+    @property
+    def storage(self) -> str:
+        """Where the history is: in this folder, or in what sessions that stand by for each other share."""
+        try:
+            return self._shared.read_text()
+        except OSError:
+            return str(self.path)
+
+    def share(self, root: str | None) -> None:
+        """Note where the history is, if it is not in this folder, for when the session is gone."""
+        if root is None:
+            self._shared.unlink(missing_ok=True)
+        else:
+            self._shared.write_text(root)
 
     def let_go(self) -> None:
         """The session ends in order: nobody is to find its socket."""

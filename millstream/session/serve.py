@@ -105,6 +105,7 @@ class Session:
         engine = self._start_engine()
         try:
             leadership = self._leadership()
+            self._folder.share(None if leadership is None else leadership.storage.root)
             if leadership is None:
                 storage = open_storage(str(self._folder.path))
                 self._serve(engine, storage, programs, temporary, ready, recover=recover)
@@ -269,7 +270,13 @@ class Session:
             name, equals, path = word.strip().partition("=")
             if not word.strip():
                 continue
-            if not equals or not Path(path).is_file():
+            if equals and not Path(path).is_file():
+                raise ConfigurationError(
+                    f"{options.SESSION_PROGRAMS.key} names a program that is not there",
+                    found=word.strip(),
+                    file=str(Path(path).absolute()),
+                )
+            if not equals:
                 raise ConfigurationError(
                     f"{options.SESSION_PROGRAMS.key} names no program",
                     found=word.strip(),

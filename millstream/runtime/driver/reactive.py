@@ -73,7 +73,7 @@ def check_reactive(job: Job, slots: Slots) -> None:
         ) from error
     if slots() is None:
         raise ConfigurationError(
-            f"{_OPTION} needs executors that come and go, and in one process there are none",
+            f"{_OPTION} needs executors that come and go, and with a local master, or in one process, there are none",
             hint="run the job on a cluster (-Dspark.master=spark://...), or leave scheduler-mode out",
         )
 
