@@ -419,6 +419,14 @@ def test_a_log_of_a_job_that_is_forgotten_at_its_end_is_followed_to_it(folder):
         assert following.returncode == 0
 
 
+def test_whoever_reads_a_log_may_stop_reading(session, folder):
+    session.submit(folder / "counting.py", "counting")
+    command = f"{sys.executable} -m millstream logs -f counting | head -n 3"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert len(done.stdout.splitlines()) == 3
+    assert "Traceback" not in done.stderr
+
+
 def test_a_name_with_what_a_terminal_obeys(session, folder):
     session.submit(folder / "counting.py", "red \x1b[31m job")
     assert millstream("cancel", "red \x1b[31m job").exit_code == 0

@@ -114,6 +114,9 @@ def test_the_jobs_of_a_session_that_is_killed_go_on_in_another(folder):
         first.wait()
         until(lambda: "numbers" in jobs("second"))
         second.until_status("numbers", "FINISHED")
+        assert "numbers  FINISHED" in millstream("history", "--session", "second").output
+    # Also when the sessions are gone, of whichever it was.
+    assert "numbers  FINISHED" in millstream("history", "--session", "first").output
     assert written(folder) == Counter(range(3000))
 
 
