@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -173,7 +174,12 @@ def stop(name: str, timeout: float) -> None:
     """Stop a session: its jobs are cancelled, their checkpoints stay."""
     with guarded(traceback_wanted=False):
         client = SessionClient(name)
-        client.ask("stop")
+        facts = client.folder.facts()
+        if client.folder.alive and facts is not None and facts.standing_by is not None:
+            # It listens to nobody, and has nothing to end but itself.
+            os.kill(facts.pid, signal.SIGTERM)
+        else:
+            client.ask("stop")
         deadline = time.monotonic() + timeout
         while client.folder.alive:
             if time.monotonic() > deadline:
@@ -182,6 +188,9 @@ def stop(name: str, timeout: float) -> None:
                     log=str(client.folder.log),
                 )
             time.sleep(0.05)
+    if facts is not None and facts.standing_by is not None:
+        echo(f"The session '{name}', which stood by, has ended.")
+        return
     echo(f"The session '{name}' has ended; its jobs are cancelled, their checkpoints stay.")
 
 
@@ -196,7 +205,8 @@ def list_(as_json: bool) -> None:
     for row in rows:
         where = f"  {row['web']}" if row["web"] else ""
         jobs = "" if row["jobs"] is None else f"  {row['jobs']} job{'s' * (row['jobs'] != 1)}"
-        echo(f"{row['name']}  {row['state']}{jobs}{where}")
+        who = f"  process {row['process']}" if row["process"] else ""
+        echo(f"{row['name']}  {row['state']}{jobs}{who}{where}")
     if not rows:
         echo("no sessions")
 

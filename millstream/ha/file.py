@@ -38,6 +38,8 @@ class FileElection(LeaderElection):
         self._watch_process = watch_process
         self._lease: Lease | None = None
         self._term: Term | None = None
+        # The last term that was seen: a folder without it is not the one that it was.
+        self._last = 0
 
     @property
     def place(self) -> str:
@@ -59,6 +61,10 @@ class FileElection(LeaderElection):
         try:
             while not stopped.is_set():
                 holder, over = end.look()
+                there = latest_term(self._storage)
+                # What was mounted may be away: nobody leads in its place.
+                over = over and there >= self._last
+                self._last = max(self._last, there)
                 term = self._try(end.seen, sleep, at_least) if over else None
                 if term is not None:
                     return term
@@ -83,6 +89,7 @@ class FileElection(LeaderElection):
             lease.begin_term(max(latest_term(self._storage), at_least) + 1)
         except JobLocked:
             return None
+        self._last = lease.record.term
         term = Term(lease.record.term, valid_for=self._ttl)
         lease.on_renewal = term.confirm
         lease.on_loss = lambda loss: term.end(loss.what)

@@ -58,6 +58,12 @@ def check(settings: HighAvailability) -> None:
                 "high availability with ZooKeeper needs to know its servers",
                 hint="set high-availability.zookeeper.quorum to host:port,host:port",
             )
+        if any(part in (".", "..") for part in settings.root.split("/")):
+            raise ConfigurationError(
+                "a path in ZooKeeper has no relative parts",
+                path=settings.root,
+                hint="set high-availability.zookeeper.path.root to one without '.' and '..'",
+            )
         if find_spec("kazoo") is None:
             raise RuntimeUnusable(
                 "high availability with ZooKeeper needs kazoo, which is not installed",
@@ -65,17 +71,19 @@ def check(settings: HighAvailability) -> None:
             )
 
 
-def _check_usable(settings: HighAvailability, storage: Storage) -> None:
-    """Raise if the folder cannot be written to. A driver that stands by would find out when it is to take over."""
+def _usable(root: str) -> Storage:
+    """The folder, which can be written to. A driver that stands by would find out when it is to take over."""
     trial = f".trial-{new_id()}"
     try:
+        storage = open_storage(root)
         storage.check_private()
         storage.write(trial, b"")
         storage.delete(trial)
+        return storage
     except OSError as error:
         raise ConfigurationError(
             "the folder of high availability cannot be used",
-            folder=shown_root(storage.root),
+            folder=shown_root(root),
             cause=told(error),
             hint="set high-availability.storageDir to a folder, or the URL of one, that this user may write to",
         ) from error
@@ -84,8 +92,7 @@ def _check_usable(settings: HighAvailability, storage: Storage) -> None:
 def join(settings: HighAvailability, name: str) -> tuple[LeaderElection, JobRecords]:
     """Take part in the election of a name, which is one part of a path; what its leaders leave each other."""
     check(settings)
-    storage = open_storage(f"{settings.folder}/{name}")
-    _check_usable(settings, storage)
+    storage = _usable(f"{settings.folder}/{name}")
     records = JobRecords(storage)
     if settings.type == "file":
         election: LeaderElection = FileElection(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,7 @@ _LOOK = 0.2  # seconds between two looks at the candidates, if no watch tells of
 # A server that restarts is back in a second; kazoo's own waits grow to a minute.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5, "max_jitter": 0.2}
 _CONNECT = 15.0
+_ANEW = 3  # session timeouts without an answer, after which a new client is made
 
 
 class _TermRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ class ZooKeeperElection(LeaderElection):
         self._lock = threading.Lock()
         record = this_process(name, session_timeout)
         self._self = Candidate.of(record)
-        self._client = self._connect()
+        self._client = self._connect(max(_CONNECT, session_timeout))
 
     @property
     def place(self) -> str:
@@ -78,7 +80,7 @@ class ZooKeeperElection(LeaderElection):
 
     # -- the connection -------------------------------------------------------------------------------------
 
-    def _connect(self) -> Any:
+    def _connect(self, seconds: float) -> Any:
         kazoo = _kazoo()
         try:
             client = kazoo.client.KazooClient(
@@ -96,7 +98,7 @@ class ZooKeeperElection(LeaderElection):
             ) from None
         client.add_listener(self._heard)
         try:
-            client.start(max(_CONNECT, self._timeout))
+            client.start(seconds)
         except Exception as error:
             client.stop()
             client.close()
@@ -133,6 +135,7 @@ class ZooKeeperElection(LeaderElection):
         if self._term is not None:
             self._term.end("the driver stands for election again")
             self._term = None
+        silent_since: float | None = None
         while not stopped.is_set():
             try:
                 # Before the look: what comes after it is seen at the next one.
@@ -147,11 +150,28 @@ class ZooKeeperElection(LeaderElection):
                     waiting(self._leader(first))
                     self._watch(first)
                     self._wait(stopped)
+                silent_since = None
             except _kazoo_errors() as error:
                 waiting(None)
                 _log.debug("ZooKeeper does not answer: %s", error)
+                now = time.monotonic()
+                silent_since = silent_since or now
+                if now - silent_since > _ANEW * self._timeout:
+                    # The session is over by now, and servers that have lost their data refuse a client that has seen
+                    # more than they know, for ever.
+                    self._connect_anew()
+                    silent_since = now
                 self._wait(stopped)
         return None
+
+    def _connect_anew(self) -> None:
+        old = self._client
+        try:
+            self._client = self._connect(self._timeout)
+        except RuntimeUnusable:
+            return
+        old.stop()
+        old.close()
 
     def _wait(self, stopped: threading.Event) -> None:
         if not stopped.is_set():

@@ -44,7 +44,8 @@ class SessionClient:
         if answer is None:
             raise SessionError(
                 f"the session '{self.folder.name}' has not answered",
-                hint=f"it may have ended: see millstream session list, and {self.folder.log}",
+                hint=f"it may have ended: see millstream session list, and {self.folder.log}; if others stand by for "
+                "it, one of them may go on with what it was given (millstream list --session)",
             )
         if "error" in answer:
             error = answer["error"]

@@ -141,7 +141,15 @@ class Dispatcher:
                 continue
             try:
                 package = self._registry.package(submission.package)
-                program = submission.program
+                if not os.path.isdir(submission.program.folder):
+                    # It may name files beside that folder: run elsewhere it would not find its checkpoints.
+                    _log.error(
+                        "'%s' is not started again, since the folder in which it was submitted is not here: %s",
+                        submission.program.name,
+                        submission.program.folder,
+                    )
+                    continue
+                program = msgspec.structs.replace(submission.program, upgrade=False)
                 if submission.checkpointed:
                     program = _going_on(program)
                 unpacked, _ = unpack(program, package, self._places.programs)
@@ -181,7 +189,10 @@ class Dispatcher:
         process = JobProcess(submission.id, program.name, on_job=self._news, on_end=self._ended)
         with self._lock:
             if self._closing:
-                raise SessionError("the session is ending and takes no more programs")
+                raise SessionError(
+                    "the session is ending and takes no more programs",
+                    hint="if others stand by for it, one of them may go on with it: see millstream list --session",
+                )
         engine = self._engine.open()
         temporary = self._places.temporary / submission.id
         temporary.mkdir(mode=0o700)
@@ -190,8 +201,6 @@ class Dispatcher:
             self._processes[submission.id] = process
         # The session that ran it before may have been paused, and its process not.
         waits = again and options.HA_TYPE.key in self._settings
-        # A folder that is gone meanwhile is no reason not to go on.
-        folder = program.folder if os.path.isdir(program.folder) else str(temporary)
         message = {
             "program": program,
             "home": str(home_of(submission.package, self._places.programs)),
@@ -202,7 +211,7 @@ class Dispatcher:
             process.start(
                 self._command,
                 {**own, "TMPDIR": str(temporary), FOLDER: str(temporary)},
-                folder,
+                program.folder,
                 self._places.logs / f"{submission.id}.log",
                 self._places.log_size,
                 message,

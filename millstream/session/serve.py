@@ -29,7 +29,7 @@ from millstream.session.leadership import Leadership
 from millstream.session.registry import Registry
 from millstream.session.server import SessionServer
 from millstream.storage.open import open_storage
-from millstream.storage.storage import Storage
+from millstream.storage.storage import Storage, stable
 
 __all__ = ["Session"]
 
@@ -168,6 +168,8 @@ class Session:
             }
             found.setdefault(options.HA_TYPE.key, "file")
             found.pop(options.HA_STANDBY.key, None)
+            # A job's process has another working folder.
+            found[options.HA_STORAGE.key] = stable(found[options.HA_STORAGE.key])
             found[options.HA_OPTIONAL.key] = "true"
         return found
 

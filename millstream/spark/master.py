@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from millstream.errors import ClusterUnreachable
+from millstream.errors import ClusterUnreachable, ConfigurationError
 
 __all__ = ["addresses", "lost_master", "require_master"]
 
@@ -15,6 +15,11 @@ _SECONDS = 10.0
 _ONE_TRY = 3.0
 _PAUSE = 0.5
 _WEB_PORTS = {"http": 80, "https": 443}
+
+# What Spark takes; anything else it refuses with a stack of Java's.
+_KNOWN = re.compile(
+    r"local|local\[.+\]|local-cluster\[.+\]|yarn|k8s://.+|spark://[^,/]+:\d+(,[^,/]+:\d+)*"
+)
 
 _HINT = (
     "start the master, or put spark.master right (a standalone master says its URL in its log and on its page, and it "
@@ -46,6 +51,13 @@ def require_master(
 ) -> None:
     """Return if one of the addresses can be connected to; else, when the time is up, say what each of them did. A
     master that is just being started again is waited for."""
+    if not _KNOWN.fullmatch(master):
+        raise ConfigurationError(
+            "this is no address of a Spark master",
+            key="spark.master",
+            found=master,
+            hint="write local[*], spark://host:port, yarn or k8s://https://host:port",
+        )
     tried = addresses(master)
     if not tried:
         return

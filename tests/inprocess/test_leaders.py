@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -410,6 +411,36 @@ def test_who_looks_for_checkpoints_elsewhere_does_not_begin_anew(tmp_path):
         third = drivers.start(**shared)
         stop.released.set()
         assert third.wait(30)
+    assert outlet.read() == EACH_ONCE
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_who_takes_over_waits_for_checkpoints_that_are_away(tmp_path, beside, capfd):
+    """Nothing is begun in the place of a folder that is not mounted."""
+    outlet = Files(tmp_path)
+    folder, away = tmp_path / "checkpoints", tmp_path / "away"
+    shared = {} if beside else {"high__availability_storageDir": str(tmp_path / "shared")}
+    stop = Stop(40)
+    with Drivers(tmp_path, outlet).watched() as drivers:
+        drivers.start(stop, alone=False, **shared)
+        assert stop.leads.wait(30)
+        second = drivers.start(**shared)
+        until(lambda: second.leading.standing_by)
+        stop.watched.set()
+        assert stop.reached.wait(30)
+        folder.rename(away)
+        before = outlet.read()
+        assert 0 < before.total() < COUNT
+        if beside:
+            # The election is away too: nobody is elected. Long enough for somebody who would be.
+            assert not second.wait(4 * TTL)
+        else:
+            until(lambda: "waiting for the folder of its checkpoints" in capfd.readouterr().err)
+        assert outlet.read() == before
+        shutil.rmtree(folder, ignore_errors=True)
+        away.rename(folder)
+        assert second.wait(30)
+        stop.released.set()
     assert outlet.read() == EACH_ONCE
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 
 from millstream.errors import ConfigurationError
 from tests.sessions import COUNTING, IN_PROCESS, SHORT, InThread, millstream
-from tests.waiting import until
+from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -192,3 +194,73 @@ def test_an_engine_that_dies_while_its_session_stands_by(folder):
         engine.lives = False
         second.wait()
         assert "has died" in str(second.error)
+
+
+def test_a_session_that_stands_by_is_stopped(folder):
+    with in_a_process(folder, "first"), in_the_background(folder, "second"):
+        done = millstream("session", "stop", "--name", "second")
+        assert done.exit_code == 0, done.output
+        assert "which stood by, has ended" in done.output
+        assert {row["name"]: row["state"] for row in session_list()}["second"] == "stopped"
+
+
+@contextmanager
+def in_the_background(folder, name):
+    settings = [f"-D{key}={value}" for key, value in keys(folder).items()]
+    words = ("session", "start", "-d", "--name", name, IN_PROCESS, "-Drest.port=0", *settings)
+    done = millstream(*words)
+    assert done.exit_code == 0, done.output
+    assert f"The session '{name}' stands by" in done.output
+    try:
+        yield
+    finally:
+        millstream("session", "stop", "--name", name)
+
+
+def test_nobody_leads_in_a_folder_that_is_not_the_one_that_it_was(folder):
+    with in_a_process(folder, "first") as first, InThread("second", keys=keys(folder)) as second:
+        submit("first", *checkpoints(folder), "each_once.py", str(folder / "out"))
+        until(lambda: jobs("first")["numbers"]["checkpoint"] > 3)
+        (folder / "shared").rename(folder / "away")
+        first.kill()
+        first.wait()
+        # Long enough for somebody who would take over.
+        assert not eventually(lambda: jobs("second"), 4)
+        shutil.rmtree(folder / "shared", ignore_errors=True)
+        (folder / "away").rename(folder / "shared")
+        until(lambda: jobs("second").get("numbers", {}).get("status") == "FINISHED")
+    assert written(folder) == Counter(range(3000))
+
+
+def test_a_program_whose_folder_is_gone_is_not_run_elsewhere(folder, caplog):
+    place = folder / "place"
+    place.mkdir()
+    with in_a_process(folder, "first") as first, InThread("second", keys=keys(folder)) as second:
+        with contextlib.chdir(place):
+            words = ("-Dexecution.checkpointing.dir=c", "-Dexecution.checkpointing.interval=50 ms")
+            submit("first", *words, str(folder / "each_once.py"), "out")
+        until(lambda: jobs("first")["numbers"]["checkpoint"] > 3)
+        place.rename(folder / "elsewhere")
+        first.kill()
+        first.wait()
+        until(lambda: "is not here" in caplog.text)
+        assert not second.jobs()
+        # Once it is there again a session that begins to lead goes on.
+        (folder / "elsewhere").rename(place)
+    with InThread("third", keys=keys(folder)) as third:
+        third.until_status("numbers", "FINISHED")
+    (folder / "out").symlink_to(place / "out")
+    assert written(folder) == Counter(range(3000))
+
+
+def test_what_was_an_upgrade_is_not_one_again(folder):
+    with in_a_process(folder, "first") as first, InThread("second", keys=keys(folder)) as second:
+        submit("first", *checkpoints(folder), "counting.py", "counting")
+        until(lambda: jobs("first")["counting"]["checkpoint"] > 3)
+        submit("first", *checkpoints(folder), "--upgrade", "counting.py", "counting")
+        first.kill()
+        first.wait()
+        until(lambda: jobs("second").get("counting", {}).get("status") == "RUNNING")
+        said = "".join(log.read_text() for log in second.folder.logs.iterdir())
+        assert "hand over" not in said
+        assert "ordinary start" not in said

@@ -176,6 +176,7 @@ def chosen(packages: Sequence[str] = ()) -> list[Distribution]:
                 f"a package that is to be shipped is not installed here: {', '.join(missing)}",
                 key="millstream.environment.packages",
                 python=sys.executable,
+                hint="install it in this environment, or take its name out",
             )
         roots = [*named, _SELF] if named else [*_imported(), _SELF]
         wanted = _closure(installed, roots, _extras())

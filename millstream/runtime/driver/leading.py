@@ -119,6 +119,8 @@ class Leading:
         self._old_result = None if result is None else result.id
         self._old_run = None if run is None else run.id
         self._old_term = 0
+        # The last term that there was in the job's folder, as far as this driver has seen.
+        self._seen_term = 0
         self._run_id = ""
         self._waited = False
         self._waits_since = 0.0
@@ -157,9 +159,9 @@ class Leading:
 
     def _stand_by(self, run: LedRun) -> Term | None:
         run.status = JobStatus.CREATED
-        folder = JobFolder(run.job)
+        self._seen_term = max(self._seen_term, JobFolder(run.job).latest_term())
         try:
-            return self._election.lead(self._stopped, self._wait, folder.latest_term())
+            return self._election.lead(self._stopped, self._wait, self._seen_term)
         finally:
             self._stop_warming()
             self.standing_by = None
@@ -184,6 +186,7 @@ class Leading:
         now = time.monotonic()
         if now - self._looked >= _LOOK_AT_RESULT:
             self._looked = now
+            self._seen_term = max(self._seen_term, JobFolder(self._run.job).latest_term())
             result = self._new_result()
             if result is not None and not result.dirty:
                 self._found = result
@@ -197,7 +200,12 @@ class Leading:
         waited = now - self._waits_since
         if self._settings.optional and not self._settings.quiet and waited > self._settings.timeout:
             name = self._run.job.settings.name
-            raise JobLocked(f"the job '{name}' is running already", leader=str(leader))
+            raise JobLocked(
+                f"the job '{name}' is running already",
+                leader=str(leader),
+                hint="it may be this program, started again by a session that has taken over: millstream list shows "
+                "the jobs of each (--session)",
+            )
 
     def _keep_warm(self, over: threading.Event) -> None:
         assert self._run is not None
@@ -232,6 +240,8 @@ class Leading:
         try:
             if self._is_over(run, term):
                 return True
+            if not self._storage_is_there(run, term):
+                return self._stopped.is_set()
             self._say(f"{run.job.settings.name}: leading, term {term.number}")
             takes_over = self._took_over = self._takes_over(run)
             self.term = term
@@ -244,7 +254,7 @@ class Leading:
                 return True
             if term.over is None or self._ended is not None or self._stopped.is_set():
                 raise
-            self._log_loss(run, error)
+            self._log_loss(run, term)
             return False
         finally:
             run.term_ended()
@@ -255,12 +265,12 @@ class Leading:
             return True
         if self._stopped.is_set():
             return True
-        self._log_loss(run, None)
+        self._log_loss(run, term)
         return False
 
-    def _log_loss(self, run: LedRun, error: BaseException | None) -> None:
-        why = error.what if isinstance(error, MillstreamError) else "the term has ended"
-        _log.warning("%s: not leading any more: %s", run.job.settings.name, why)
+    def _log_loss(self, run: LedRun, term: Term) -> None:
+        # Whatever the attempt has failed with came of that.
+        _log.warning("%s: not leading any more: %s", run.job.settings.name, term.over)
 
     def _say(self, text: str) -> None:
         if self._waited or self._settings.quiet:
@@ -270,6 +280,26 @@ class Leading:
     def _write_line(text: str) -> None:
         sys.stderr.write(f"{shown(text)}\n")
         sys.stderr.flush()
+
+    def _storage_is_there(self, run: LedRun, term: Term) -> bool:
+        """Wait for the job's folder, if it lacks a term that is known to have begun in it: what was mounted there is
+        not, and beginning anew in its place would do everything twice. False if the term has ended meanwhile."""
+        said = False
+        while True:
+            record, folder = self._records.run(), JobFolder(run.job)
+            known = self._seen_term
+            if record is not None and record.folder == folder.storage.root:
+                known = max(known, record.term)
+            if folder.latest_term() >= known:
+                return True
+            if not said:
+                said = True
+                where = shown_root(folder.storage.root)
+                self._write_line(
+                    f"{run.job.settings.name}: waiting for the folder of its checkpoints, which is away: {where}"
+                )
+            if self._stopped.wait(_LOOK_AT_RESULT) or term.over is not None:
+                return False
 
     def _is_over(self, run: LedRun, term: Term) -> bool:
         """True if the job has ended while this driver stood by. What a leader has left to clean up is cleaned up."""

@@ -130,7 +130,10 @@ def answer_of_driver(
     """Ask the driver that holds `lease` for something and wait for its answer; if the job ends with it, until it has
     ended. If it cannot hear, does not answer in time, or this is interrupted, the request is taken back."""
     if lease is None:
-        raise JobError(f"the job '{job_name}' is not running", hint="start it with millstream run")
+        raise JobError(
+            f"the job '{job_name}' is not running",
+            hint="start it with millstream run; if drivers stand by for it, wait until one of them leads",
+        )
     watch = LeaseWatch(storage, lease, clock)
     trouble = watch.trouble()
     if trouble is not None:

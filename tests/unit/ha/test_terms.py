@@ -8,7 +8,7 @@ import pytest
 
 from millstream.checkpoint import lease as lease_module
 from millstream.checkpoint.lease import LEASE_NAME, TERMS, Lease, latest_term, read_lease
-from millstream.errors import JobLocked, LeadershipLost
+from millstream.errors import ConfigurationError, JobLocked, LeadershipLost
 from millstream.ha.election import Term
 from millstream.ha.file import FileElection
 from millstream.ha.records import JobRecords, JobResult, RunRecord
@@ -244,3 +244,18 @@ def test_zookeeper_without_its_client(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="needs kazoo") as caught:
         check(settings)
     assert "millstream[zookeeper]" in caught.value.hint
+
+
+@pytest.mark.parametrize("root", ["/a/../b", ".", "/a/./b"])
+def test_a_path_in_zookeeper_is_not_relative(tmp_path, root):
+    settings = HighAvailability("zookeeper", str(tmp_path), quorum="a:1", root=root)
+    with pytest.raises(ConfigurationError, match="no relative parts"):
+        check(settings)
+
+
+def test_a_folder_that_cannot_even_be_opened(tmp_path):
+    settings = HighAvailability(
+        "file", "s3://nowhere-to-be-found?endpoint_override=http://127.0.0.1:1"
+    )
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        join(settings, "job")

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from millstream.errors import ClusterUnreachable
+from millstream.errors import ClusterUnreachable, ConfigurationError
 from millstream.spark.executors import _told
 from millstream.spark.master import addresses, lost_master, require_master
 
@@ -75,3 +75,16 @@ def test_who_answers_and_is_no_master() -> None:
 def test_what_a_master_has() -> None:
     said = {"aliveworkers": 1, "cores": 2, "coresused": 2, "memory": 1024, "memoryused": 512}
     assert _told(said) == "1 workers, 0 of 2 cores free, 512 of 1024 MB of memory free"
+
+
+@pytest.mark.parametrize(
+    "master", ["https://a:7077", "spark://", "spark://a", "spark://a:x", "foo", "", "local["]
+)
+def test_what_is_no_master(master: str) -> None:
+    with pytest.raises(ConfigurationError, match="no address of a Spark master"):
+        require_master(master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*,3]", "local-cluster[2,1,1024]"])
+def test_masters_that_need_no_address(master: str) -> None:
+    require_master(master)
