@@ -218,7 +218,7 @@ def in_the_background(folder, name):
 
 
 def test_nobody_leads_in_a_folder_that_is_not_the_one_that_it_was(folder):
-    with in_a_process(folder, "first") as first, InThread("second", keys=keys(folder)) as second:
+    with in_a_process(folder, "first") as first, InThread("second", keys=keys(folder)):
         submit("first", *checkpoints(folder), "each_once.py", str(folder / "out"))
         until(lambda: jobs("first")["numbers"]["checkpoint"] > 3)
         (folder / "shared").rename(folder / "away")
