@@ -59,6 +59,7 @@ def _run(submitted: SubmittedProgram, first: dict[str, Any], link: SessionLink) 
     if _GATEWAY in os.environ:
         link.holds(import_module("millstream.spark.attach").attach())
     overrides.set_forced(first["settings"])
+    overrides.set_job_id(first.get("job"))
     program = Program(
         submitted.script,
         submitted.module,

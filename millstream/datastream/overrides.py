@@ -26,11 +26,13 @@ __all__ = [
     "program",
     "runs_shown_to",
     "set_forced",
+    "set_job_id",
     "set_job_only",
     "set_overrides",
     "set_plan_only",
     "set_program",
     "show_run_to",
+    "take_job_id",
 ]
 
 PlanCallback = Callable[[dict[str, Any]], None]
@@ -44,6 +46,7 @@ _job_callback: JobCallback | None = None
 _program: ProgramWords | None = None
 _run_callbacks: list[RunCallback] = []
 _forced: dict[str, str] = {}
+_job_id: str | None = None
 
 
 class PlanReady(BaseException):
@@ -114,6 +117,19 @@ def forced(configuration: Configuration) -> Configuration:
         if _forced
         else configuration
     )
+
+
+def set_job_id(id_: str | None) -> None:
+    """The id of the first job of the program: it ran before, and goes on."""
+    global _job_id
+    _job_id = id_
+
+
+def take_job_id() -> str | None:
+    """The id for a job that is built now, if it has one."""
+    global _job_id
+    id_, _job_id = _job_id, None
+    return id_
 
 
 def set_program(words: ProgramWords | None) -> None:

@@ -348,7 +348,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
         if hand_over is not None:
             hand_over(plan_as_json(graph))
             raise overrides.PlanReady
-        job = build_job(graph, self._job_settings(graph, job_name))
+        job = build_job(graph, self._job_settings(graph, job_name), overrides.take_job_id())
         take_job = overrides.job_callback()
         if take_job is not None:
             take_job(job)

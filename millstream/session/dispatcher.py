@@ -203,6 +203,7 @@ class Dispatcher:
         waits = again and options.HA_TYPE.key in self._settings
         message = {
             "program": program,
+            "job": submission.job if again else None,
             "home": str(home_of(submission.package, self._places.programs)),
             "settings": self._settings | ({options.HA_STANDBY.key: "true"} if waits else {}),
         }
@@ -228,11 +229,15 @@ class Dispatcher:
             # Its job goes on elsewhere.
             return
         submission = self._submissions.get(process.id)
-        if submission is not None and record.checkpoint >= 0 and not submission.checkpointed:
-            submission = msgspec.structs.replace(submission, checkpointed=True)
-            with self._lock:
-                self._submissions[process.id] = submission
-            self._registry.update(submission)
+        if submission is not None and record.id != process.id:
+            checkpointed = submission.checkpointed or record.checkpoint >= 0
+            known = msgspec.structs.replace(
+                submission, checkpointed=checkpointed, job=submission.job or record.id
+            )
+            if known != submission:
+                with self._lock:
+                    self._submissions[process.id] = known
+                self._registry.update(known)
         if record.status in ENDED:
             archive = process.archives.get(record.id)
             if archive:

@@ -29,6 +29,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     package: str
     submitted_at: float
     checkpointed: bool = False
+    job: str | None = None
+    """The id of its first job, which stays the same when it is started again."""
 
 
 class Registry:

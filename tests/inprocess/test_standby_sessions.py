@@ -112,10 +112,11 @@ def test_the_jobs_of_a_session_that_is_killed_go_on_in_another(folder):
         assert f"leader: {second.facts.standing_by}" in refused.stderr
         submit("first", *checkpoints(folder), "each_once.py", str(folder / "out"))
         until(lambda: jobs("first")["numbers"]["checkpoint"] > 3)
+        id_ = jobs("first")["numbers"]["id"]
         first.kill()
         first.wait()
         until(lambda: "numbers" in jobs("second"))
-        second.until_status("numbers", "FINISHED")
+        assert second.until_status("numbers", "FINISHED")["id"] == id_
         assert "numbers  FINISHED" in millstream("history", "--session", "second").output
     # Also when the sessions are gone, of whichever it was.
     assert "numbers  FINISHED" in millstream("history", "--session", "first").output

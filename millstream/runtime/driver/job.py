@@ -375,11 +375,11 @@ def _python_path(*, installed: bool) -> tuple[str, ...]:
     return tuple(path for path in sys.path if installed or path not in own)
 
 
-def build_job(graph: StreamGraph, settings: JobSettings) -> Job:
-    """From a stream graph to a job."""
+def build_job(graph: StreamGraph, settings: JobSettings, id_: str | None = None) -> Job:
+    """From a stream graph to a job, with a new id unless it has one."""
     plan = build_level_plan(build_job_graph(graph))
     dependencies = stage(settings.dependencies, settings.local_dir)
-    job = Job(uuid.uuid4().hex, settings, graph, plan, dependencies)
+    job = Job(id_ or uuid.uuid4().hex, settings, graph, plan, dependencies)
     if job.loops:
         _check_loops(job)
     if not job.batch:
