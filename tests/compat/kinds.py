@@ -438,7 +438,9 @@ def written() -> list[str]:
 def unpack(name: str, folder: Path) -> tuple[str, Counter[str]]:
     """The path of a kept savepoint, unpacked, and the results that had come out before it."""
     with tarfile.open(SAVEPOINTS / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(
+            folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )
     return str(folder / "savepoint"), Counter((folder / RESULTS).read_text().splitlines())
 
 

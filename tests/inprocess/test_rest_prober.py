@@ -154,7 +154,8 @@ def probe(run, app, seed, count, honest=None):
             what = f"seed {seed}, request {number}: {method} {path[:200]!r} {headers}"
             assert answer.status < 500, (what, answer.body)
             for secret in (b"root:x", b"Traceback", b"site-packages", TOKEN):
-                if "thread-dump" not in path:
+                # A log has what all jobs of this process have written, those of other tests too.
+                if "thread-dump" not in path and "log" not in path:
                     assert secret not in answer.body, what
             assert answer.headers["x-content-type-options"] == "nosniff"
             if answer.status == 202:

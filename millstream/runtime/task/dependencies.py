@@ -452,11 +452,30 @@ def _unpack(file: str, folder: Path) -> None:
     elif tarfile.is_tarfile(file):
         with tarfile.open(file) as tar:
             # Refuses what would land outside the folder.
-            tar.extractall(folder, filter="tar")
+            if hasattr(tarfile, "tar_filter"):
+                tar.extractall(folder, filter="tar")
+            else:
+                # Before Python 3.11.4.
+                tar.extractall(folder, [_inside(member, folder) for member in tar])
     else:
         raise DependencyError(
             "this is not an archive", file=Path(file).name, hint="pack it as .zip, .tar or .tar.gz"
         )
+
+
+def _inside(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
+    """A member of an archive that lands in the folder, and leads to nothing outside; an error if it does not."""
+    root = os.path.realpath(folder)
+    names = [member.name]
+    if member.issym():
+        names.append(os.path.join(os.path.dirname(member.name), member.linkname))
+    elif member.islnk():
+        names.append(member.linkname)
+    for name in names:
+        if os.path.commonpath([root, os.path.realpath(os.path.join(root, name))]) != root:
+            raise DependencyError("an archive has files that would land outside", file=member.name)
+    member.mode &= 0o755
+    return member
 
 
 def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path) -> None:

@@ -7,7 +7,9 @@ Strings and ints, the common keys, are their own canonical form; every other key
 
 from __future__ import annotations
 
+import enum
 import io
+import operator
 import pickle
 import re
 from collections.abc import Callable
@@ -225,6 +227,9 @@ def _normal(key: Any) -> Any:
         # A function of Cython's says itself where it is from, its class does not.
         return _noted(f"{getattr(key, '__module__', None) or kind.__module__}.{made}", key)
     function, arguments, state, items, pairs = (*made, None, None, None)[:5]
+    if isinstance(key, enum.Enum) and (function is getattr or function is operator.or_):
+        # Before Python 3.11.4; since then, and before 3.11, by its value.
+        function, arguments = kind, (key._value_,)
     if type(function) is FunctionType and function.__module__ == v.__name__:
         function, arguments = _as_ever(function.__qualname__, arguments)
     return _Described(
