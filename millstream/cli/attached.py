@@ -65,7 +65,7 @@ def _run(submitted: SubmittedProgram, first: dict[str, Any], link: SessionLink) 
         submitted.module,
         submitted.arguments,
         submitted.paths,
-        {"millstream.progress": "false", **submitted.overrides},
+        {"millstream.progress": "false", **first.get("defaults", {}), **submitted.overrides},
         submitted.pyflink,
         home=first["home"] if os.path.isdir(first["home"]) else None,
         named=submitted.words or None,

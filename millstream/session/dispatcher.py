@@ -74,6 +74,7 @@ class Dispatcher:
         places: Places,
         command: Sequence[str],
         settings: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine
         self._registry = registry
@@ -82,6 +83,8 @@ class Dispatcher:
         self._command = tuple(command)
         # What counts in every job's process, whatever its program says.
         self._settings = dict(settings or {})
+        # What counts if neither the program nor who has submitted it says anything.
+        self._defaults = dict(defaults or {})
         self._processes: dict[str, JobProcess] = {}
         self._submissions: dict[str, Submission] = {}
         self._engines: dict[str, JobEngine] = {}
@@ -204,6 +207,7 @@ class Dispatcher:
         message = {
             "program": program,
             "job": submission.job if again else None,
+            "defaults": self._defaults,
             "home": str(home_of(submission.package, self._places.programs)),
             "settings": self._settings | ({options.HA_STANDBY.key: "true"} if waits else {}),
         }

@@ -197,6 +197,8 @@ class Session:
             ),
             self._command,
             self._job_settings(),
+            # Without a Spark here, a program does not start one of its own unless it is told to.
+            {options.TARGET.key: get(options.TARGET)},
         )
         if not recover:
             for name in dispatcher.forget_all():

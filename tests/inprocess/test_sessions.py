@@ -87,6 +87,14 @@ def test_a_job_is_submitted_runs_and_is_remembered(session, folder):
     assert not any(session.folder.programs.iterdir())
 
 
+def test_programs_run_where_the_session_does(folder):
+    with InThread(execution_target="in-process") as session:
+        done = millstream("run", "-d", "short.py", "as it is")
+        assert done.exit_code == 0, done.output
+        session.until_status("as it is", "FINISHED")
+        assert "Spark" not in millstream("logs", "as it is").output
+
+
 def test_the_callers_files_may_vanish(session, folder, tmp_path):
     place = tmp_path / "program"
     place.mkdir()
