@@ -103,7 +103,7 @@ def test_nothing_is_left(program: Program, name: str) -> None:
         program.wait_for("(0, 2)", 200)
     if ending.signal:
         family = " ".join(program.family().values())
-        assert "pyspark.daemon" in family
+        assert "slots.daemon" in family
         assert "java" in family
     before, started = len(program.errors), time.monotonic()
     if ending.signal == signal.SIGINT:
