@@ -147,7 +147,9 @@ class Driver:
 
     def kill_worker(self, rng: random.Random, *, daemon: bool) -> bool:
         """SIGKILL to a Python worker, or to the process that makes them; False if there is none."""
-        pythons = [pid for pid, command in self.family().items() if ".daemon pyspark.worker" in command]
+        pythons = [
+            pid for pid, command in self.family().items() if ".daemon pyspark.worker" in command
+        ]
         wanted = [pid for pid in pythons if (_parent(pid) in pythons) is not daemon]
         if not wanted:
             return False

@@ -144,7 +144,9 @@ def on_standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
         printed["submitted"] = run_submitted(url, folder)
 
         def executors() -> list[str]:
-            return [c for c in marked(mark).values() if ".daemon pyspark.worker" in c or "Backend" in c]
+            return [
+                c for c in marked(mark).values() if ".daemon pyspark.worker" in c or "Backend" in c
+            ]
 
         assert eventually(lambda: not executors(), 30), executors()
         yield printed
