@@ -88,3 +88,4 @@ def test_what_is_no_master(master: str) -> None:
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*,3]", "local-cluster[2,1,1024]"])
 def test_masters_that_need_no_address(master: str) -> None:
     require_master(master)
+    assert addresses(master) == []
