@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli import main
@@ -20,7 +21,16 @@ from millstream.session.folder import SessionFacts, SessionFolder
 from millstream.session.serve import Session
 from tests.waiting import until
 
-__all__ = ["COMMAND", "COUNTING", "IN_PROCESS", "SHORT", "InThread", "ask", "millstream"]
+__all__ = [
+    "COMMAND",
+    "COUNTING",
+    "IN_PROCESS",
+    "SHORT",
+    "InThread",
+    "ask",
+    "in_folder",
+    "millstream",
+]
 
 COMMAND = (sys.executable, "-m", "millstream.cli.attached")
 IN_PROCESS = "-Dexecution.target=in-process"
@@ -46,6 +56,16 @@ counts = env.from_source(numbers, WatermarkStrategy.no_watermarks(), "n").key_by
 counts.print()
 env.execute(sys.argv[1])
 """
+
+
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, programs: Mapping[str, str]) -> Path:
+    """A working folder with programs in it, and sessions of its own."""
+    monkeypatch.setenv("MILLSTREAM_SESSIONS_DIR", str(folder / "s"))
+    monkeypatch.delenv("MILLSTREAM_CHECKPOINT_DIR", raising=False)
+    monkeypatch.chdir(folder)
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+    return folder
 
 
 def millstream(*words: str) -> Result:

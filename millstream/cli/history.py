@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from typing import Any
 
@@ -87,8 +89,13 @@ def logs(job: str, session: str, following: bool, lines: int | None) -> None:
                 # So many have ended that the session has forgotten it.
                 return True
 
-        for part in follow(path, over, lines=lines):
-            echo(part, nl=False)
+        try:
+            for part in follow(path, over, lines=lines):
+                echo(part, nl=False)
+        except BrokenPipeError:
+            # Whoever has read along wants no more (`logs -f job | head`). Nothing is to be written at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
 
 
 def _find(client: SessionClient, wanted: str) -> JobRecord:

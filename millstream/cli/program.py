@@ -352,10 +352,6 @@ def guarded(*, traceback_wanted: bool) -> Iterator[None]:
         sys.exit(130)
     except MillstreamError as error:
         _fail(error, traceback_wanted=traceback_wanted)
-    except BrokenPipeError:
-        # Whoever has read along wants no more (`millstream logs -f job | head`). Nothing is to be written at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except click.ClickException:
         raise
     except Exception as error:

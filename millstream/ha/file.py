@@ -61,10 +61,10 @@ class FileElection(LeaderElection):
         try:
             while not stopped.is_set():
                 holder, over = end.look()
-                there = latest_term(self._storage)
+                if holder is not None:
+                    self._last = max(self._last, holder.term)
                 # What was mounted may be away: nobody leads in its place.
-                over = over and there >= self._last
-                self._last = max(self._last, there)
+                over = over and latest_term(self._storage) >= self._last
                 term = self._try(end.seen, sleep, at_least) if over else None
                 if term is not None:
                     return term

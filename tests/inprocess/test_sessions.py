@@ -20,7 +20,7 @@ from millstream.session import server as server_module
 from millstream.session.client import SessionClient
 from millstream.session.engine import NoEngine
 from millstream.session.programs import pack
-from tests.sessions import COUNTING, IN_PROCESS, SHORT, InThread, ask, millstream
+from tests.sessions import COUNTING, IN_PROCESS, SHORT, InThread, ask, in_folder, millstream
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
@@ -36,12 +36,8 @@ until(lambda: False, 100)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MILLSTREAM_SESSIONS_DIR", str(tmp_path / "s"))
-    monkeypatch.delenv("MILLSTREAM_CHECKPOINT_DIR", raising=False)
-    monkeypatch.chdir(tmp_path)
-    for name, text in {"short.py": SHORT, "counting.py": COUNTING, "waits.py": WAITS}.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    programs = {"short.py": SHORT, "counting.py": COUNTING, "waits.py": WAITS}
+    return in_folder(tmp_path, monkeypatch, programs)
 
 
 @pytest.fixture

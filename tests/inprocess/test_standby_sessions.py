@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from millstream.errors import ConfigurationError
-from tests.sessions import COUNTING, IN_PROCESS, SHORT, InThread, millstream
+from tests.sessions import COUNTING, IN_PROCESS, SHORT, InThread, in_folder, millstream
 from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.timeout(180)
@@ -39,12 +39,8 @@ env.execute("numbers")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MILLSTREAM_SESSIONS_DIR", str(tmp_path / "s"))
-    monkeypatch.delenv("MILLSTREAM_CHECKPOINT_DIR", raising=False)
-    monkeypatch.chdir(tmp_path)
-    for name, text in {"short.py": SHORT, "counting.py": COUNTING, "each_once.py": NUMBERS}.items():
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    programs = {"short.py": SHORT, "counting.py": COUNTING, "each_once.py": NUMBERS}
+    return in_folder(tmp_path, monkeypatch, programs)
 
 
 def keys(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import site
 import socket
 import sys
@@ -24,11 +25,20 @@ def usable() -> bool:
     )
 
 
+def _is_ours(python: str | None) -> bool:
+    """True of this Python in this environment: virtual ones of the same Python lead to the same file."""
+    if python is None:
+        return False
+    here, there = os.path.abspath(sys.executable), os.path.abspath(python)
+    folders = {os.path.realpath(os.path.dirname(path)) for path in (here, there)}
+    return len(folders) == 1 and os.path.realpath(here) == os.path.realpath(there)
+
+
 def workers_import_us(python: str | None) -> bool:
     """True if the workers of a local Spark find this package before a task has told them where it is. A daemon that
     cannot be imported fails every Python function of a session."""
     python = python or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    if os.path.realpath(python) != os.path.realpath(sys.executable):
+    if not _is_ours(shutil.which(python)):
         return False
     assert millstream.__file__ is not None
     root = Path(millstream.__file__).parents[1]

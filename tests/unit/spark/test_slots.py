@@ -21,6 +21,7 @@ from pyspark.serializers import SpecialLengths
 
 from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, UNKNOWN, Head, read_head
 from millstream.spark.slots.placement import Placement
+from millstream.spark.slots.usable import workers_import_us
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -443,3 +444,19 @@ def test_where_workers_are_not_reused_it_is_pysparks_own(tmp_path: Path) -> None
     with daemon(tmp_path, SPARK_REUSE_WORKER="") as slots:
         client = slots.connect()
         assert client.begin("q", 0).pid() == client.handle
+
+
+def test_workers_of_another_environment_do_not_find_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Virtual environments of one Python are not each other's."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert workers_import_us(None)
+    other = tmp_path / "bin" / "python"
+    other.parent.mkdir()
+    other.symlink_to(os.path.realpath(sys.executable))
+    assert not workers_import_us(str(other))
+    assert not workers_import_us("no-such-python")
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    assert not workers_import_us(None)
