@@ -32,6 +32,7 @@ MillstreamError
     │   ├── StateNotSigned       STATE_NOT_SIGNED         a file is not signed with the job's key
     │   ├── KeyClassNotFound     KEY_CLASS_NOT_FOUND      a key's class is not there, or may not be used
     │   ├── StateNotSerializable STATE_NOT_SERIALIZABLE   a value that cannot be written, or not be read again
+    │   ├── StateLost            STATE_LOST               a process has ended before its changes were in a checkpoint
     │   ├── StorageAway          STORAGE_AWAY             the job's folder is not there; it may come back
     │   ├── CheckpointFailed     CHECKPOINT_FAILED        a checkpoint or savepoint was not written, or not in time
     │   └── NoCurrentKey         NO_CURRENT_KEY           keyed state used where there is no key
@@ -90,6 +91,7 @@ __all__ = [
     "SourceNotFound",
     "StateDamaged",
     "StateError",
+    "StateLost",
     "StateMismatch",
     "StateNotFound",
     "StateNotSerializable",
@@ -310,6 +312,12 @@ class StateDamaged(StateError):
     """A file of a checkpoint or savepoint is not what was written."""
 
     code = "STATE_DAMAGED"
+
+
+class StateLost(StateError):
+    """A process has ended in the middle of an epoch, before its changes were in a checkpoint."""
+
+    code = "STATE_LOST"
 
 
 class StateMismatch(StateError):

@@ -9,7 +9,8 @@ through any order of crashes.
 The steps of epoch n, under EXACTLY_ONCE:
 
 1. `Plan`: decide how far each split is read. Nothing has happened yet.
-2. `Run`: run all tasks. Each reads state n-1, writes its changes under a name of its own, and reports.
+2. `Run`: run all tasks. Each reads state n-1, writes its changes under a name of its own, and reports. They may run
+   in rounds, one after the other: then 1 is about the first of them, and only the last writes and reports here.
 3. Check the reports: every task of every level, once.
 4. `Publish`: the manifest of checkpoint n, create-only. **From here on the epoch is complete; before, it never was.**
 5. `Commit`: the sinks, with the committables that the manifest holds.
@@ -140,6 +141,11 @@ class Coordinator:
         """The latest complete checkpoint."""
         return self._last
 
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch at hand."""
+        return self._epoch
+
     def handle(self, event: Event) -> list[Command]:
         """The commands that follow from an event."""
         match event:
@@ -206,6 +212,8 @@ class Coordinator:
                     f"epoch {self._epoch}: tasks {sorted(missing)} of level {level} did not report"
                 )
                 raise EngineError(msg, hint="this is a defect; the epoch was not committed")
+        if ran.offsets is not None:
+            self._offsets = ran.offsets
         self._next = self._manifest(ran)
         if self._mode == "AT_LEAST_ONCE":
             return [Commit(self._next)]

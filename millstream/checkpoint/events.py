@@ -83,11 +83,13 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Ran:
-    """All tasks are done, at the time `at`; `times` are the watermark generators of the epoch's splits."""
+    """All tasks are done, at the time `at`; `times` are the watermark generators of the epoch's splits. An epoch of
+    several rounds has gone further than was planned when it began: to `offsets`."""
 
     reports: Sequence[Acknowledgement]
     times: SplitTimes = field(default_factory=dict)
     at: float = 0.0
+    offsets: Offsets | None = None
 
 
 @dataclass(frozen=True)

@@ -513,7 +513,7 @@ LATENCY_INTERVAL = _known(
 
 EPOCH_INTERVAL = _known(
     _key("millstream.epoch.interval").duration_type().at_least(1, "ms").default_value("1 s"),
-    "How often an epoch begins, if there is anything to read.",
+    "How long results may take where checkpoints are further apart: an epoch then has rounds of about this length.",
 )
 EPOCH_RECORDS = _known(
     _key("millstream.epoch.records").int_type().at_least(1).no_default_value(),

@@ -34,12 +34,14 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
     checkpoint = get(options.CHECKPOINTING_INTERVAL)
     pause = 0 if checkpoint is None else get(options.CHECKPOINTING_MIN_PAUSE)
     # An epoch is what is read between two checkpoints: it is made so long that they are that far apart.
-    interval = get(options.EPOCH_INTERVAL) if checkpoint is None else max(checkpoint, pause)
+    round_interval = get(options.EPOCH_INTERVAL)
+    interval = round_interval if checkpoint is None else max(checkpoint, pause)
     # Flink's default is not ours: processing is part of an epoch, and takes what it takes.
     timed = options.is_set(configuration, options.CHECKPOINTING_TIMEOUT)
     return JobSettings(
         name=job_name or get(options.PIPELINE_NAME) or "Millstream Streaming Job",
         epoch_interval=interval / 1000,
+        round_interval=round_interval / 1000,
         checkpoint_interval=None if checkpoint is None else checkpoint / 1000,
         checkpoint_timeout=get(options.CHECKPOINTING_TIMEOUT) / 1000 if timed else None,
         min_pause=pause / 1000,

@@ -20,7 +20,7 @@ from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
 from millstream.runtime.driver.run import TERM_GRACE, JobRun
 from millstream.runtime.task.spec import JobSpec
-from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.ranges import SubtaskRanges, round_of
 from millstream.spark.anchor import Anchors
 from millstream.spark.attach import join_pool
 from millstream.spark.compaction import run_compaction
@@ -31,6 +31,7 @@ from millstream.spark.levels import level_frame
 from millstream.spark.query_log import QueryLog
 from millstream.spark.session import (
     has_executors,
+    has_slots,
     is_cluster,
     job_session,
     slot_count,
@@ -39,6 +40,7 @@ from millstream.spark.session import (
 from millstream.spark.unfit import with_facts
 from millstream.spark.warm_up import warm_up_folder, warm_up_job
 from millstream.spark.work import WorkFiles
+from millstream.spark.worker import ROUND, as_property
 from millstream.spark.writers import SparkWriters, collect_rows
 
 __all__ = ["SparkRun"]
@@ -73,6 +75,10 @@ class SparkRun(JobRun):
         if context.uiWebUrl:
             facts["ui"] = context.uiWebUrl
         return facts
+
+    def keeps_subtasks(self) -> bool:
+        """Where Spark is this process's own and has our daemon for its workers."""
+        return not has_executors(self._session) and has_slots(self._session)
 
     def slots(self) -> int | None:
         """As many tasks as Spark runs at the same time; executors may come and go, unless this process is the only
@@ -187,6 +193,8 @@ class SparkRun(JobRun):
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
                 work_files.write(number, work)
+                told = as_property(spec, epoch, round_of(work))
+                self._session.sparkContext.setLocalProperty(ROUND, told)
                 with needed():
                     collected = writers.collect(rows, epoch)
                 work_files.remove()

@@ -32,12 +32,15 @@ from millstream.spark.slots.usable import usable, workers_import_us
 __all__ = [
     "executor_count",
     "has_executors",
+    "has_slots",
     "is_cluster",
     "job_session",
     "make_session",
     "slot_count",
     "temporary_folder",
 ]
+
+_DAEMON = "millstream.spark.slots.daemon"
 
 _CONTEXT = {
     # A task whose Python worker dies is tried again, as it would be on a cluster.
@@ -108,6 +111,11 @@ def has_executors(session: SparkSession) -> bool:
     return master != "local" and not master.startswith("local[")
 
 
+def has_slots(session: SparkSession) -> bool:
+    """True if our daemon runs the Python workers, so that a subtask keeps its process."""
+    return session.sparkContext.getConf().get("spark.python.daemon.module") == _DAEMON
+
+
 def executor_count(session: SparkSession) -> int:
     """How many executors there are right now."""
     # PySpark itself only knows the number of cores, and calls a single one two.
@@ -143,7 +151,7 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     local = given.get("spark.master", _CONTEXT["spark.master"]).startswith("local")
     settings = {**_CONTEXT, **(_LOCAL if local else {}), **given}
     if local and usable() and workers_import_us(settings.get("spark.pyspark.python")):
-        settings.setdefault("spark.python.daemon.module", "millstream.spark.slots.daemon")
+        settings.setdefault("spark.python.daemon.module", _DAEMON)
     settings.setdefault("spark.driver.extraJavaOptions", _QUIET)
     _choose_python(settings.get("spark.pyspark.python"), local=local)
     require_master(settings["spark.master"])

@@ -24,7 +24,7 @@ from millstream.runtime.base import failpoints
 from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.codec import decode
-from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.ranges import ONLY, Round, SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
 from millstream.spark.modules import enter_program
@@ -32,9 +32,20 @@ from millstream.spark.slots.process import stay_while
 from millstream.spark.unfit import another_version
 from millstream.spark.work import read_work
 
-__all__ = ["FRAME_PARTITION", "decode_client_rows", "frame_level", "level", "pack", "source_level"]
+__all__ = [
+    "FRAME_PARTITION",
+    "ROUND",
+    "as_property",
+    "decode_client_rows",
+    "frame_level",
+    "level",
+    "pack",
+    "source_level",
+]
 
 FRAME_PARTITION = "__millstream_partition"
+ROUND = "millstream.round"
+"""The local property of Spark's jobs that tells their tasks which epoch, and which round of it, they belong to."""
 
 _specs: dict[str, JobSpec] = {}
 _tasks = 0
@@ -116,8 +127,19 @@ def _stage(context: TaskContext | None) -> int:
     return -1 if context is None else context.stageId()
 
 
-def _epoch(job: JobSpec, context: TaskContext | None) -> int:
-    return job.first_epoch + _batch(context) - job.first_batch
+def as_property(job: JobSpec, epoch: int, of_epoch: Round) -> str:
+    """The epoch and the round of a micro-batch, as the driver tells its tasks."""
+    return f"{job.run_id} {epoch} {of_epoch.number} {int(of_epoch.last)}"
+
+
+def _place(job: JobSpec, context: TaskContext | None) -> tuple[int, Round]:
+    """The epoch and the round that a task belongs to."""
+    told = context.getLocalProperty(ROUND) if context is not None else None
+    if told:
+        run_id, epoch, number, last = told.rsplit(" ", 3)
+        if run_id == job.run_id:
+            return int(epoch), Round(int(number), last == "1")
+    return job.first_epoch + _batch(context) - job.first_batch, ONLY
 
 
 def _guarded(batches: Callable[[], Batches]) -> Batches:
@@ -150,7 +172,7 @@ def source_level(
 
     def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
         job, number_of_batch = load(run_id, spec), _batch(TaskContext.get())
-        epoch = job.first_epoch + number_of_batch - job.first_batch
+        epoch, _ = _place(job, TaskContext.get())
         for batch in batches:
             for number in batch.column(batch.num_columns - 1).to_pylist():
                 data = (
@@ -158,7 +180,9 @@ def source_level(
                 )
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)
-                    task = task_for(job, 0, work.subtask, epoch, source=work.vertex)
+                    task = task_for(
+                        job, 0, work.subtask, epoch, source=work.vertex, of_epoch=work.round
+                    )
                     task.stage = _stage(TaskContext.get())
                     yield from task.run_source(work)
 
@@ -183,7 +207,8 @@ def frame_level(
             partition = first.column(first.num_columns - 1)[0].as_py()
         else:
             partition = context.partitionId() if context is not None else 0
-        task = task_for(job, 0, partition % parallelism, _epoch(job, context), source=node)
+        epoch, _ = _place(job, context)
+        task = task_for(job, 0, partition % parallelism, epoch, source=node)
         task.stage = _stage(context)
         return task.run_frame(node, partition, _records(first, batches), ended=bounded)
 
@@ -208,7 +233,8 @@ def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
             context = TaskContext.get()
             assert context is not None
             job = load(run_id, spec)
-            task = task_for(job, index, context.partitionId(), _epoch(job, context))
+            epoch, of_epoch = _place(job, context)
+            task = task_for(job, index, context.partitionId(), epoch, of_epoch=of_epoch)
             task.stage = _stage(context)
             return task.run(batches)
 

@@ -13,6 +13,7 @@ from millstream.api.functions import (
     ProcessFunction,
 )
 from millstream.api.output_tag import OutputTag
+from tests.in_rounds import in_rounds
 from tests.properties import reference as ref
 from tests.properties.reference import OPEN, Node, Reference
 from tests.support import environment, keeping
@@ -175,14 +176,16 @@ def test_programs_do_what_the_reference_says(drawn, data):
     read = {number for node in nodes for number in node.inputs}
     ends = [number for number in range(len(nodes)) if number not in read]
     watched = sorted({*ends, data.draw(st.integers(0, len(nodes) - 1))})
-    note(f"parallelism {parallelism}, epochs of {epoch}, looking at {watched}")
+    rounds = data.draw(st.sampled_from([1, 1, 3]))
+    note(f"parallelism {parallelism}, epochs of {epoch}, {rounds} rounds, looking at {watched}")
 
     env = environment(parallelism, epoch)
     streams = build(env, nodes)
     with keeping() as kept:
         for number in watched:
             kept.add(f"{number}", streams[number], expected.parallelism_of(number))
-        env.execute()
+        with in_rounds(rounds):
+            env.execute()
         assert watched
         for number in watched:
             node = nodes[number]

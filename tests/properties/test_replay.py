@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import CollectOp
+from tests.in_rounds import in_rounds
 from tests.properties import test_programs, test_time_programs
-from tests.properties.test_time_programs import CRASHES, STYLES
+from tests.properties.test_time_programs import CRASHES, ROUNDS, STYLES
 from tests.replaying import KEEP_ALL, check_epochs, folder_of, job_of, recording
 from tests.support import environment
 
@@ -29,8 +30,9 @@ def _forget(records):
     st.sampled_from(["hashmap", "lmdb"]),
     st.sampled_from([True, False]),
     STYLES,
+    ROUNDS,
 )
-def test_programs_over_time_are_replayed(drawn, epoch, crash, backend, panes, style):
+def test_programs_over_time_are_replayed(drawn, epoch, crash, backend, panes, style, rounds):
     program, parallelism = drawn
     with tempfile.TemporaryDirectory() as folder, recording() as recorded:
         options = {
@@ -42,7 +44,7 @@ def test_programs_over_time_are_replayed(drawn, epoch, crash, backend, panes, st
 
         def execute(parallelism, crash, restart):
             test_time_programs.execute(
-                program, parallelism, epoch, crash, style, options, restart, [], []
+                program, parallelism, epoch, crash, style, options, restart, [], [], rounds
             )
 
         # The same operators, of which none fails any more.
@@ -66,8 +68,8 @@ def test_programs_over_time_are_replayed(drawn, epoch, crash, backend, panes, st
 
 @pytest.mark.timeout(1800)
 @settings(max_examples=settings.default.max_examples // 2)
-@given(test_programs.programs(), st.sampled_from(["hashmap", "lmdb"]))
-def test_programs_are_replayed(drawn, backend):
+@given(test_programs.programs(), st.sampled_from(["hashmap", "lmdb"]), ROUNDS)
+def test_programs_are_replayed(drawn, backend, rounds):
     nodes, parallelism, epoch = drawn
     with tempfile.TemporaryDirectory() as folder, recording() as recorded:
 
@@ -81,7 +83,8 @@ def test_programs_are_replayed(drawn, backend):
             )
             for number, stream in enumerate(test_programs.build(env, nodes)):
                 stream._sink(f"sink {number}", CollectOp(_forget))
-            env.execute("job")
+            with in_rounds(rounds):
+                env.execute("job")
 
         execute()
         assert check_epochs(folder_of(folder), [job_of(execute)], recorded, most=6)

@@ -51,6 +51,7 @@ from millstream.datastream.window import (
 )
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import CollectOp
+from tests.in_rounds import in_rounds
 from tests.properties import time_reference as ref
 from tests.properties.kinds import KEYS, VALUES
 from tests.properties.time_reference import Program, Timers, Window
@@ -360,6 +361,9 @@ class Style:
 
 
 PLAIN = Style("text", "object", mutable=False)
+ROUNDS = st.sampled_from([1, 1, 2, 3])
+"""How many rounds an epoch has."""
+
 STYLES = st.builds(
     Style,
     st.just("text") | st.sampled_from(list(KEYS)),
@@ -535,7 +539,7 @@ def label(spec):
     return " ".join([*parts, *(["evicting"] if spec.evictor else [])])
 
 
-def execute(program, parallelism, epoch, crash, style, options, restart, results, late):
+def execute(program, parallelism, epoch, crash, style, options, restart, results, late, rounds=1):
     env = environment(parallelism, epoch, **options)
     for key, value in restart.to_configuration().to_dict().items():
         env.get_configuration().set_string(key, value)
@@ -544,7 +548,8 @@ def execute(program, parallelism, epoch, crash, style, options, restart, results
     main._sink("results", CollectOp(results.extend))
     if side is not None:
         side._sink("late", CollectOp(late.extend))
-    env.execute("job")
+    with in_rounds(rounds):
+        env.execute("job")
 
 
 @pytest.mark.timeout(1800)
@@ -555,12 +560,16 @@ def execute(program, parallelism, epoch, crash, style, options, restart, results
     st.sampled_from(["hashmap", "hashmap", "lmdb"]),
     st.sampled_from([True, True, False]),
     STYLES,
+    ROUNDS,
 )
-def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, backend, panes, style):
+def test_programs_over_time_do_what_the_reference_says(
+    drawn, epoch, crash, backend, panes, style, rounds
+):
     program, parallelism = drawn
     expected = ref.run(program)
     note(
-        f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}, {style}"
+        f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}, {style}, "
+        f"{rounds} rounds"
     )
     event(label(program.stage) if isinstance(program.stage, Window) else "timers")
     event(f"spread: {program.spread}, twice: {program.twice}")
@@ -576,7 +585,9 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
         }
         if crash is None or crash[2] is None:
             restart = RestartStrategies.fixed_delay_restart(3, 0)
-            execute(program, parallelism, epoch, crash, style, options, restart, results, late)
+            execute(
+                program, parallelism, epoch, crash, style, options, restart, results, late, rounds
+            )
         else:
             other = crash[2]
             exact = program.disorder is None
@@ -585,12 +596,15 @@ def test_programs_over_time_do_what_the_reference_says(drawn, epoch, crash, back
             no_restart = RestartStrategies.no_restart()
             try:
                 execute(
-                    program, parallelism, epoch, crash, style, options, no_restart, results, late
+                    *(program, parallelism, epoch, crash, style, options, no_restart),
+                    *(results, late, rounds),
                 )
             except UserFunctionError:
                 event(f"taken up again: {parallelism} to {other}")
                 crash = (crash[0], 0)
-                execute(program, other, epoch, crash, style, options, no_restart, results, late)
+                execute(
+                    program, other, epoch, crash, style, options, no_restart, results, late, rounds
+                )
     if crash is not None and len(crash) == 3:
         event(f"crashed: {crash[0] if _left.popitem()[1] < 1 else 'not'}")
     assert Counter(results) == Counter(expected.results)

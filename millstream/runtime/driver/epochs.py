@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, assert_never
 
+import msgspec
+
 from millstream.checkpoint import commands, events
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.manifest import Feedback, Manifest, manifest_name, write_manifest
@@ -32,14 +34,15 @@ from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.loops import fed_back_to
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
-from millstream.runtime.driver.plan_file import EpochPlan, planned, write_plan
+from millstream.runtime.driver.plan_file import EpochPlan, LaterRound, planned, write_plan
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.requests import Ticket, taken
 from millstream.runtime.driver.rescale import Rescales
+from millstream.runtime.driver.rounds import Rounds, can_have_rounds
 from millstream.runtime.driver.savepoints import SavepointRequests
 from millstream.runtime.state.store import extend_segments, needs_compaction
 from millstream.runtime.task.spec import JobSpec
-from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.ranges import SubtaskRanges, round_of
 from millstream.runtime.wire.reports import TaskReport
 from millstream.runtime.wire.rows import REPORT
 from millstream.storage.storage import shown_root
@@ -70,7 +73,10 @@ class EpochDriver:
         folder: JobFolder,
         cancelled: threading.Event,
         compact: Callable[[str, Sequence[StateFile]], None] | None = None,
+        *,
+        in_rounds: bool = False,
     ) -> None:
+        """`in_rounds` says that subtasks keep their processes, so that epochs may have rounds."""
         self._job = job
         self.folder = folder
         self._cancelled = cancelled
@@ -79,6 +85,13 @@ class EpochDriver:
         self.metrics = JobMetrics(job.plan)
         self.savepoints = SavepointRequests(folder, self.metrics.checkpoint_log)
         self.planner = EpochPlanner(job)
+        settings = job.settings
+        in_rounds = in_rounds and can_have_rounds(job)
+        self._rounds = Rounds(
+            settings.epoch_interval if in_rounds else None, settings.round_interval
+        )
+        if in_rounds:
+            self.planner.in_rounds(settings.round_interval)
         self.rescales = Rescales(job, folder.storage, folder.own_parallelism)
         self.savepoints.on_rescale = self.rescale_when_asked
         self.rescaling = False
@@ -108,6 +121,7 @@ class EpochDriver:
         # What goes into the manifest of the epoch at hand beside that.
         self._noted: dict[str, Any] = {}
         self._spec: JobSpec | None = None
+        self._plan_written: EpochPlan | None = None
         self.replayable: int | None = None
         """The epoch whose tasks run, if its plan has been written down."""
 
@@ -194,6 +208,7 @@ class EpochDriver:
         self._compacted.clear()
         # An epoch that was to be the last and failed has told nobody.
         self._draining = False
+        self._rounds.reset()
         manifest = start.manifest
         if manifest is not None:
             self.outputs.starts_from(manifest.made.job_id, manifest.made.epoch)
@@ -232,7 +247,7 @@ class EpochDriver:
         return (None, {}) if manifest is None else (manifest.offsets, manifest.feedback)
 
     def epoch(self, run: RunTasks, extra: dict[str, Any] | None = None) -> Outcome:
-        """One epoch, steps 1 to 8 of the coordinator; `extra` goes into its manifest."""
+        """One epoch, steps 1 to 8 of the coordinator, or one round of it; `extra` goes into its manifest."""
         while self._compacted:
             store, file = self._compacted.popleft()
             # A sweep, at a restart or in between, may have met the file before anybody knew of it.
@@ -242,14 +257,21 @@ class EpochDriver:
                 self._tell(events.Compacted(store, file))
         outcome = None
         while outcome is None:
-            # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
-            if self._cancelled.is_set() or self._serve_savepoints():
+            if self._cancelled.is_set():
                 return Outcome.STOPPED
-            if self.rescales.is_due():
-                self.rescaling = True
-                return Outcome.STOPPED
-            self._noted = dict(extra or {})
-            outcome = self._carry_out(self._tell(events.Next(self._noted)), run)
+            if self._rounds.open:
+                outcome = self._next_round(run)
+            else:
+                # Whoever asks for a savepoint while there is nothing to read is served without an epoch.
+                if self._serve_savepoints():
+                    return Outcome.STOPPED
+                if self.rescales.is_due():
+                    self.rescaling = True
+                    return Outcome.STOPPED
+                self._noted = dict(extra or {})
+                outcome = self._carry_out(self._tell(events.Next(self._noted)), run)
+            if outcome is None and self._rounds.open:
+                return Outcome.GO_ON
         self._done_at = time.monotonic()
         self.rescales.completed()
         if self._draining:
@@ -347,15 +369,43 @@ class EpochDriver:
     def _is_asked(self) -> bool:
         return self.savepoints.waiting or self.rescales.waiting
 
-    def _run(self, epoch: int, run: RunTasks) -> events.Ran:
+    def _next_round(self, run: RunTasks) -> commands.Finish | None:
+        """Another round of the epoch at hand: of what there is to read, or to end it."""
+        assert self._coordinator is not None
+
+        def ends() -> bool:
+            return self._rounds.due or self._is_asked()
+
+        work = None if ends() else self.planner.plan(self._cancelled, wake=ends)
+        if self._cancelled.is_set():
+            return None
+        last = work is None
+        self._work = self.planner.plan_empty() if work is None else work
+        event = self._run_round(self._coordinator.epoch, run, last=last)
+        return None if event is None else self._carry_out(self._tell(event), run)
+
+    def _run(self, epoch: int, run: RunTasks) -> events.Ran | None:
         reached("source read")
+        # What is planned without a look at the sources is an epoch of its own.
+        return self._run_round(epoch, run, last=not self.planner.counts)
+
+    def _run_round(self, epoch: int, run: RunTasks, *, last: bool) -> events.Ran | None:
+        """Run the planned work; what is to be told of the epoch, if it has ended with it."""
+        rounds = self._rounds
+        self._work = rounds.begin(self._work, last=last, limited=self.planner.limited)
+        last = round_of(self._work).last
         self._write_plan(epoch)
         log = self.metrics.checkpoint_log
-        log.begin(epoch)
+        if last:
+            log.begin(epoch)
         with self._in_time(epoch):
             ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
-        self._rows, self._ran = deque(row for row in ordered if row.edge != REPORT), epoch
+        if not last:
+            self._round_ran(epoch, reports, ordered)
+            return None
+        rows = [row for row in ordered if row.edge != REPORT]
+        self._rows, self._ran = deque([*rounds.rows, *rows]), epoch
         made = [self._apart(report.committables) for report in reports]
         acknowledgements = [
             events.Acknowledgement(
@@ -382,9 +432,31 @@ class EpochDriver:
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
         if self.replayable is not None:
-            self._noted["counts"] = epoch_counts(self._heads, reports)
+            self._noted["counts"] = rounds.count(epoch_counts(self._heads, reports))
             self.replayable = None
-        return events.Ran(acknowledgements, times, at=time.time())
+        offsets = self.planner.end_offsets() if rounds.number else None
+        rounds.reset()
+        return events.Ran(acknowledgements, times, at=time.time(), offsets=offsets)
+
+    def _round_ran(
+        self, epoch: int, reports: Sequence[TaskReport], rows: Sequence[EpochRow]
+    ) -> None:
+        """A round has run that is not the epoch's last."""
+        self.planner.take_reports(reports)
+        self._warn_of_late(reports)
+        self.metrics.update(epoch, reports, self.planner.limited)
+        for uid, (bad, seen) in self.metrics.bad_records.items():
+            node = self._nodes[uid]
+            check_share(node.name, node.error_policy, bad, seen)
+        self._rounds.count(epoch_counts(self._heads, reports))
+        for row in rows:
+            if row.edge == REPORT:
+                continue
+            if self.outputs.waits(row):
+                self._rounds.rows.append(row)
+            else:
+                self.outputs.deliver(row)
+        self.planner.round_done()
 
     def _write_plan(self, epoch: int) -> None:
         """Before the tasks run: what they are going to do, for whoever wants to see it again."""
@@ -393,20 +465,29 @@ class EpochDriver:
             return
         # It is beside a checkpoint from which another leader may go on by now.
         self.folder.check_lease()
+        if self._rounds.number and self.replayable is None:
+            # Without its first rounds nothing can be said of the others.
+            return
         self.replayable = None
         token = uuid.uuid4().hex[:16]
         try:
-            plan = EpochPlan(
-                token=token,
-                epoch=epoch,
-                base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
-                job_id=spec.job_id,
-                at=clock.now(),
-                first=epoch == spec.first_epoch,
-                strict=spec.strict,
-                operators={node.uid: node.parallelism for node in self._nodes.values()},
-                work=planned(self._work, self._sources),
-            )
+            work = planned(self._work, self._sources)
+            if self._rounds.number and self._plan_written is not None:
+                later = [*self._plan_written.later, LaterRound(clock.now(), work)]
+                plan = msgspec.structs.replace(self._plan_written, token=token, later=later)
+            else:
+                plan = EpochPlan(
+                    token=token,
+                    epoch=epoch,
+                    base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
+                    job_id=spec.job_id,
+                    at=clock.now(),
+                    first=epoch == spec.first_epoch,
+                    strict=spec.strict,
+                    operators={node.uid: node.parallelism for node in self._nodes.values()},
+                    work=work,
+                )
+            self._plan_written = plan
             write_plan(self.folder.storage, plan)
         except Exception as error:
             # The job does not need it.

@@ -54,6 +54,7 @@ class JobSettings:
 
     name: str = "Millstream Streaming Job"
     epoch_interval: float = 1.0
+    round_interval: float = 1.0
     checkpoint_interval: float | None = None
     checkpoint_timeout: float | None = None
     min_pause: float = 0.0

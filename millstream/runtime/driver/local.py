@@ -25,7 +25,7 @@ from millstream.runtime.task.dependencies import prepare, staged_path
 from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.task.task import close_run
-from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.ranges import SubtaskRanges, round_of
 from millstream.runtime.wire.rows import RowBatch
 
 __all__ = ["InProcessRun"]
@@ -50,6 +50,10 @@ class InProcessRun(JobRun):
                 )
                 raise UnsupportedOperation(msg, hint="set execution.target to 'spark'")
         self._dependencies = prepare(job.dependencies, staged_path, first=False)
+
+    def keeps_subtasks(self) -> bool:
+        """All of them are here."""
+        return True
 
     def _attempt(self, spec: JobSpec, driver: EpochDriver) -> None:
         closing = _closing(lambda: close_run(spec.run_id))
@@ -97,7 +101,9 @@ def _closing(close: Callable[[], None]) -> Callable[[Any, BaseException | None, 
 
 
 def run_epoch(spec: JobSpec, epoch: int, work: Iterable[SubtaskRanges]) -> list[Row]:
-    """All levels of one epoch; the rows that come out of the last."""
+    """All levels of one epoch, or of a round of it; the rows that come out of the last."""
+    work = list(work)
+    of_epoch = round_of(work)
     rows: list[Row] = []
     for ranges in work:
         rows.extend(_rows(_source_task(spec, epoch, ranges)))
@@ -108,12 +114,14 @@ def run_epoch(spec: JobSpec, epoch: int, work: Iterable[SubtaskRanges]) -> list[
             by_target[row[0] % parallelism].add(*row)
         rows = []
         for subtask, batch in enumerate(by_target):
-            rows.extend(_rows(task_for(spec, index, subtask, epoch).run([batch.take()])))
+            task = task_for(spec, index, subtask, epoch, of_epoch=of_epoch)
+            rows.extend(_rows(task.run([batch.take()])))
     return rows
 
 
 def _source_task(spec: JobSpec, epoch: int, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
-    return task_for(spec, 0, work.subtask, epoch, source=work.vertex).run_source(work)
+    task = task_for(spec, 0, work.subtask, epoch, source=work.vertex, of_epoch=work.round)
+    return task.run_source(work)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

@@ -37,6 +37,8 @@ class JobOutputs:
     def __init__(self, job: Job) -> None:
         self._committers: dict[str, tuple[str, Committer]] = {}
         self._consumers: dict[int, Callable[[list[Any]], None]] = {}
+        # Of consumers that need not wait for a checkpoint.
+        self._at_once: set[int] = set()
         self._collects = False
         # True if committing an epoch a second time, with other output, would show.
         self.exactly_once = False
@@ -50,6 +52,7 @@ class JobOutputs:
                         self.exactly_once = True
                 case PrintOp():
                     self._consumers[client_edge(node.id)] = _print_lines
+                    self._at_once.add(client_edge(node.id))
                 case CollectOp(consumer=consumer, schema=None) if callable(consumer):
                     self._consumers[client_edge(node.id)] = consumer
                     self._collects = True
@@ -66,6 +69,10 @@ class JobOutputs:
             return False
         consumer(decode(row.payload).records)
         return True
+
+    def waits(self, row: EpochRow) -> bool:
+        """True if a row is only for whoever is sure that its epoch is complete."""
+        return row.edge not in self._at_once
 
     def starts_from(self, job_id: str, epoch: int) -> None:
         """Tell the committers which checkpoint the job goes on from."""

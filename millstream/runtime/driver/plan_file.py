@@ -6,8 +6,9 @@ chk-6/_plan       what epoch 7 reads, which goes on from there; gone with the ch
 start/_plan       the same of an epoch that goes on from nothing
 ```
 
-The file is rewritten by every attempt of the epoch. It tells which ranges of which splits went to which subtask, what
-receivers are told of splits, and when the epoch began. Records that only the driver has are in it if they are few.
+The file is rewritten by every attempt of the epoch, and by each of its rounds. It tells which ranges of which splits
+went to which subtask, what receivers are told of splits, and when the epoch began. Records that only the driver has are
+in it if they are few.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from millstream.checkpoint.manifest import list_epochs
 from millstream.checkpoint.statefile import damaged
 from millstream.errors import StateDamaged
 from millstream.runtime.wire.codec import dumps
-from millstream.runtime.wire.ranges import SplitRange, SubtaskRanges
+from millstream.runtime.wire.ranges import ONLY, Round, SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress
 from millstream.storage.seal import signed, verified
 from millstream.storage.storage import Storage
@@ -30,6 +31,7 @@ from millstream.storage.storage import Storage
 __all__ = [
     "START",
     "EpochPlan",
+    "LaterRound",
     "PlannedRange",
     "PlannedWork",
     "plan_name",
@@ -66,10 +68,18 @@ class PlannedWork(msgspec.Struct, frozen=True, array_like=True):
     over: bool
 
 
+class LaterRound(msgspec.Struct, frozen=True, array_like=True):
+    """A round of an epoch after its first: the clock when it began, and what is read in it."""
+
+    at: int
+    work: list[PlannedWork]
+
+
 class EpochPlan(msgspec.Struct, frozen=True, kw_only=True):
     """An epoch that goes on from checkpoint `base`, or from nothing. `at` is the clock when it began. `first` is true
     of the first epoch of an attempt, `strict` if all restored state had to be asked for; `operators` has the
-    parallelism of all of them by uid. The manifest that the epoch ends with has the same `token`."""
+    parallelism of all of them by uid, and `work` is the first round's. The manifest that the epoch ends with has the
+    same `token`."""
 
     token: str
     epoch: int
@@ -80,6 +90,7 @@ class EpochPlan(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool
     operators: dict[str, int]
     work: list[PlannedWork]
+    later: list[LaterRound] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -165,10 +176,12 @@ def replay_command(program: tuple[tuple[str, ...], tuple[str, ...]], epoch: int)
     return shlex.join([*line, "--", *arguments] if arguments else line)
 
 
-def as_ranges(work: PlannedWork, vertex: int, records: Sequence[list[Any] | None]) -> SubtaskRanges:
+def as_ranges(
+    work: PlannedWork, vertex: int, records: Sequence[list[Any] | None], of_epoch: Round = ONLY
+) -> SubtaskRanges:
     """The work of a plan, for the tasks; `records` are those of its ranges that only the driver had."""
     ranges = tuple(
         SplitRange(part.channel, part.progress, held, part.new, part.quiet_ms)
         for part, held in zip(work.ranges, records, strict=True)
     )
-    return SubtaskRanges(vertex, work.subtask, ranges, work.ended, work.over)
+    return SubtaskRanges(vertex, work.subtask, ranges, work.ended, work.over, of_epoch)

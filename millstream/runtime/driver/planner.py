@@ -18,6 +18,8 @@ from millstream.runtime.wire.reports import TaskReport
 __all__ = ["EpochPlanner"]
 
 _POLL = 0.005
+# Rounds of an epoch begin at least so far apart, if there is not more to read than one takes.
+_ROUND_PAUSE = 0.1
 
 
 class EpochPlanner:
@@ -52,6 +54,13 @@ class EpochPlanner:
         self.offset: Offset = self._sources.initial()
         self._end: Offset = self.offset
 
+    def in_rounds(self, length: float) -> None:
+        """Epochs have rounds that take about `length` seconds: they begin soon after each other, and all subtasks of
+        sources take part in each."""
+        self._pause = min(self._pause, _ROUND_PAUSE)
+        self._min_pause = 0.0
+        self._sources.in_rounds(length)
+
     def rewind(
         self,
         offsets: dict[str, dict[str, int]] | None,
@@ -78,6 +87,11 @@ class EpochPlanner:
     def limited(self) -> bool:
         """True if there was more to read than the planned epoch takes."""
         return self._counts and self._sources.limited
+
+    @property
+    def counts(self) -> bool:
+        """True if the planned epoch was planned by what there is to read."""
+        return self._counts
 
     def end_offsets(self) -> dict[str, dict[str, int]]:
         """Where the planned epoch ends, for a manifest."""
@@ -147,6 +161,14 @@ class EpochPlanner:
         self._counts = False
         self._unread = self._loops.pending
         return [*self._sources.empty_ranges(ended=ended), *self._loops.empty_ranges(ended=ended)]
+
+    def round_done(self) -> None:
+        """The round that was planned last has run; the next one goes on where it ended."""
+        assert self._started is not None
+        if self._counts:
+            self._sources.learn_rate(self._clock() - self._started)
+        self._sources.told(self._end)
+        self.offset = self._end
 
     def done(self, feedback: Feedback | None = None) -> None:
         """The epoch that was planned last is complete; the next one reads what it feeds back."""

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from millstream.checkpoint import events
@@ -59,7 +60,7 @@ from millstream.runtime.state.store import extend_segments
 from millstream.runtime.task.dependencies import prepare, staged_path
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.task.task import close_run
-from millstream.runtime.wire.ranges import SubtaskRanges
+from millstream.runtime.wire.ranges import Round, SubtaskRanges
 from millstream.runtime.wire.reports import TaskReport
 from millstream.runtime.wire.rows import REPORT
 from millstream.storage.overlay import OverlayStorage
@@ -70,6 +71,8 @@ __all__ = ["Replay", "replay_epoch"]
 _RETAINED = "execution.checkpointing.num-retained"
 
 Run = Callable[[], list[Any]]
+_Round = tuple[int, list[SubtaskRanges]]
+"""When it began, and what was read in it."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,11 @@ def replay_epoch(
             maximums = {uid: info.max_parallelism for uid, info in base.operators.items()}
             job = job.with_max_parallelism(maximums)
         _check_program(job, plan, base)
-        work = [_work(job, part, plan) for part in plan.work]
+        rounds = _rounds(job, plan)
         folder = tempfile.mkdtemp(prefix="millstream-replay-")
         try:
             overlay = OverlayStorage(storage, LocalStorage(folder, durable=False))
-            return _replayed(job, storage, overlay, plan, base, work, watcher, around)
+            return _replayed(job, storage, overlay, plan, base, rounds, watcher, around)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -122,7 +125,7 @@ def _replayed(
     overlay: OverlayStorage,
     plan: EpochPlan,
     base: Manifest | None,
-    work: Sequence[SubtaskRanges],
+    rounds: Sequence[_Round],
     watcher: Watcher,
     around: Callable[[Run], list[Any]],
 ) -> Replay:
@@ -136,8 +139,10 @@ def _replayed(
     error: Exception | None = None
     rows: list[Any] = []
     try:
-        with clock.standing_at(plan.at), watching(watcher), _inside(prepared.working_folder):
-            rows = around(lambda: run_epoch(spec, plan.epoch, work))
+        with watching(watcher), _inside(prepared.working_folder):
+            for at, work in rounds:
+                with clock.standing_at(at):
+                    rows += around(partial(run_epoch, spec, plan.epoch, work))
     except Exception as raised:
         if is_damage(raised):
             raise
@@ -281,7 +286,15 @@ def _told(operators: Mapping[str, int]) -> str:
     return ", ".join(f"{uid} (parallelism {count})" for uid, count in operators.items())
 
 
-def _work(job: Job, work: PlannedWork, plan: EpochPlan) -> SubtaskRanges:
+def _rounds(job: Job, plan: EpochPlan) -> list[_Round]:
+    rounds = [(plan.at, plan.work), *((later.at, later.work) for later in plan.later)]
+    return [
+        (at, [_work(job, part, plan, Round(number, number == len(rounds) - 1)) for part in work])
+        for number, (at, work) in enumerate(rounds)
+    ]
+
+
+def _work(job: Job, work: PlannedWork, plan: EpochPlan, of_epoch: Round) -> SubtaskRanges:
     """What a subtask read, with the records that only the driver had."""
     source = next(spec for spec in job.split_sources if spec.uid == work.source)
     for part in work.ranges:
@@ -294,7 +307,7 @@ def _work(job: Job, work: PlannedWork, plan: EpochPlan) -> SubtaskRanges:
                 "again, as files and Kafka, have no such limit",
             )
     records = [None if p.records is None else pickle.loads(p.records) for p in work.ranges]
-    return as_ranges(work, source.vertex, records)
+    return as_ranges(work, source.vertex, records, of_epoch)
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,10 @@ class JobRun(ABC):
         """How many tasks can run at the same time, if that may change while the job runs."""
         return None
 
+    def keeps_subtasks(self) -> bool:
+        """True if a subtask runs in the same process in every epoch, as long as that lives."""
+        return False
+
     def engine(self) -> dict[str, str]:
         """What there is to know of the engine: names and values, `ui` among them if it has a page of its own."""
         return {}
@@ -194,7 +198,9 @@ class JobRun(ABC):
             if self.job.reactive:
                 self.job = at_slots(self.job, self.slots, self._stop)
                 folder.use(self.job)
-            driver = EpochDriver(self.job, folder, self._stop, self._compact)
+            driver = EpochDriver(
+                self.job, folder, self._stop, self._compact, in_rounds=self.keeps_subtasks()
+            )
         except BaseException:
             folder.close(finished=False, cancelled=False)
             raise

@@ -62,12 +62,19 @@ class SourceCoordinator:
     ) -> None:
         self._specs = {spec.uid: spec for spec in specs}
         self._enumerators: dict[str, SplitEnumerator] = {}
+        self._fixed = fixed
         self._size = EpochSize(interval, fixed)
         self._admitted = 0
         self.limited = False
         self.clocks = SplitClocks(self._specs)
         # By source, the splits that the planned epoch's operators have heard of, and whether that it has ended.
         self._tells: dict[str, tuple[list[str], bool]] = {}
+        self._reaches_all = False
+
+    def in_rounds(self, length: float) -> None:
+        """Ranges are those of rounds, which take about `length` seconds and reach all subtasks."""
+        self._size = EpochSize(length, self._fixed)
+        self._reaches_all = True
 
     def _enumerator(self, uid: str, positions: dict[str, SplitPosition]) -> SplitEnumerator:
         if uid not in self._enumerators:
@@ -207,7 +214,8 @@ class SourceCoordinator:
             )
             self._tells[uid] = list(positions), over
             # The last epoch reaches every subtask, so that all of them learn of the end.
-            subtasks = range(spec.parallelism) if ended or over else sorted(by_subtask)
+            everyone = ended or over or self._reaches_all
+            subtasks = range(spec.parallelism) if everyone else sorted(by_subtask)
             result.extend(
                 SubtaskRanges(spec.vertex, subtask, tuple(by_subtask.get(subtask, ())), ended, over)
                 for subtask in subtasks
@@ -244,13 +252,18 @@ class SourceCoordinator:
             for subtask in range(spec.parallelism)
         ]
 
-    def commit(self, offset: Offset) -> None:
-        """Everything before `offset` is done."""
-        for uid, positions in offset.items():
-            enumerator = self._enumerator(uid, positions)
+    def told(self, offset: Offset) -> None:
+        """The operators have heard of what was planned up to `offset`."""
+        for uid in offset:
             if self._specs[uid].timed and uid in self._tells:
                 splits, over = self._tells[uid]
                 self.clocks.told_of(uid, splits, over=over)
+
+    def commit(self, offset: Offset) -> None:
+        """Everything before `offset` is done."""
+        self.told(offset)
+        for uid, positions in offset.items():
+            enumerator = self._enumerator(uid, positions)
             with _naming(self._specs[uid]):
                 enumerator.commit_all({split: where.at for split, where in positions.items()})
 

@@ -147,6 +147,10 @@ class ChainTime:
                 writer.announce(Mark(0, IDLE if self.idle else ACTIVE))
         self._follow(valve)
 
+    def go_on(self) -> None:
+        """Another round of an epoch begins, where the one before it ended."""
+        self._opening = self.valve is not None
+
     def _say_again(self, writers: list[EdgeWriter], watermark: int, idle: bool) -> None:
         marks: list[Mark] = []
         if self._restored:

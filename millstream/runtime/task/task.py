@@ -32,7 +32,9 @@ from millstream.api.source import SourceReader, Timestamped, Watermark
 from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.constants import NO_TIME
-from millstream.errors import CheckpointFailed
+from millstream.errors import CheckpointFailed, MillstreamError, StateLost
+from millstream.errors import decode as decode_error
+from millstream.errors import encode as encode_error
 from millstream.graph.level_plan import Edge
 from millstream.graph.operators import SourceOp
 from millstream.graph.partitioning import Strategy
@@ -61,7 +63,7 @@ from millstream.runtime.wire.codec import END_OF_INPUT, LATENCY, decode
 from millstream.runtime.wire.input import ordered
 from millstream.runtime.wire.key_objects import note_program
 from millstream.runtime.wire.output import EdgeWriter
-from millstream.runtime.wire.ranges import SplitRange, SubtaskRanges
+from millstream.runtime.wire.ranges import ONLY, Round, SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress, TaskReport
 from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, RowBatch, own_channel
 from millstream.storage.storage import Storage
@@ -87,6 +89,8 @@ class _Slot:
         self.used = 0.0
         # When a latency marker was made last.
         self.marked = float("-inf")
+        # The epoch and the round that the chains have been through, if all of it is in this process alone.
+        self.ran: tuple[int, int] | None = None
         self.storage: Storage = job.storage()
         self.chains: dict[int, Chain] = {}
         self.readers: dict[int, SourceReader] = {}
@@ -253,7 +257,14 @@ class LevelTask:
     """An attempt to run one level's subtask for one epoch; of level 0, for one source."""
 
     def __init__(
-        self, job: JobSpec, level: int, subtask: int, epoch: int, *, source: int = -1
+        self,
+        job: JobSpec,
+        level: int,
+        subtask: int,
+        epoch: int,
+        *,
+        source: int = -1,
+        of_epoch: Round = ONLY,
     ) -> None:
         self.job = job
         self.level = level
@@ -263,6 +274,9 @@ class LevelTask:
         self._key = (job.run_id, level, source, subtask)
         note_program(job.run_id, job.classes)
         self._slot = slot_for(job, level, source, subtask)
+        self._round = of_epoch
+        self._goes_on = self._slot.ran == (epoch, of_epoch.number - 1)
+        self._slot.ran = None
         self._rows = self._slot.rows
         self._started_at = time.time()
         self._started = time.perf_counter()
@@ -481,7 +495,7 @@ class LevelTask:
         yield from self._finish([])
 
     def _begin_time(self) -> None:
-        first = self.epoch == self.job.first_epoch
+        first = self.epoch == self.job.first_epoch and self._round.number == 0
         for chain in self._chains.values():
             with self._explaining(chain):
                 chain.time.begin(first=first)
@@ -557,18 +571,53 @@ class LevelTask:
         self._busy[vertex_id] = self._busy.get(vertex_id, 0.0) + self._now() - began
 
     def _begin(self, vertex: VertexSpec) -> Chain:
+        if self._round.number:
+            return self._go_on(vertex)
         chain = self._slot.chain(vertex)
         self._chains[vertex.id] = chain
         chain = self._open_state(vertex, chain)
-        chain.counting.begin()
-        for writer in chain.writers.values():
-            writer.begin(self.epoch)
+        self._begin_counting(chain)
         place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
         for unit in chain.beginning:
             context = WriterContext(*place, sink=unit.node.uid, storage=self._slot.storage)
             with _calling(unit, "opening"):
                 unit.begin_epoch(context)
         return chain
+
+    def _begin_counting(self, chain: Chain) -> None:
+        chain.counting.begin()
+        for writer in chain.writers.values():
+            writer.begin(self.epoch)
+
+    def _go_on(self, vertex: VertexSpec) -> Chain:
+        """The next round of an epoch: state, writers and time are as the last one has left them in this process."""
+        if not self._goes_on:
+            raise self._failed_before() or StateLost(
+                "a process has ended in the middle of an epoch, and with it what its subtask had changed since "
+                "the last checkpoint",
+                epoch=self.epoch,
+                hint="the job goes on from the last checkpoint if its restart strategy allows it",
+            )
+        chain = self._chains[vertex.id] = self._slot.chains[vertex.id]
+        chain.time.go_on()
+        self._begin_counting(chain)
+        return chain
+
+    def _failure_name(self) -> str:
+        place = f"{self.level}-{self._key[2]}-{self.subtask}"
+        return f"work/{self.job.run_id}/{self.epoch:012d}-{self._round.number}-{place}-failed"
+
+    def _failed_before(self) -> MillstreamError | None:
+        """What an attempt of this round has failed with: what it had is lost, and the user should hear why."""
+        try:
+            return decode_error(self._slot.storage.read(self._failure_name()).decode())
+        except OSError:
+            return None
+
+    def _note_failure(self, error: BaseException) -> None:
+        if self._round.number and isinstance(error, MillstreamError):
+            with contextlib.suppress(Exception):
+                self._slot.storage.write(self._failure_name(), encode_error(error).encode())
 
     def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
         """Bring state to the version before the epoch, then open the functions if they are not."""
@@ -631,17 +680,17 @@ class LevelTask:
         prepared = self._now()
         for vertex_id, chain in self._chains.items():
             began = self._now()
-            for unit in chain.committing:
-                with _calling(unit, "finishing the epoch"):
-                    committable = unit.prepare_commit()
-                if committable is not None:
-                    self._committables.setdefault(unit.node.uid, []).append(committable)
+            if self._round.last:
+                self._prepare_commit(chain)
             for writer in chain.writers.values():
                 writer.flush_all()
-            self._save_state(chain, stores, registered)
-            loads += chain.store.loads
-            rebuilds += chain.store.rebuilds - chain.rebuilds_reported
-            chain.rebuilds_reported = chain.store.rebuilds
+            if self._round.last:
+                self._save_state(chain, stores, registered)
+                loads += chain.store.loads
+                rebuilds += chain.store.rebuilds - chain.rebuilds_reported
+                chain.rebuilds_reported = chain.store.rebuilds
+            else:
+                chain.leave_keys()
             self._worked(vertex_id, began)
         writers = [w for chain in self._chains.values() for w in chain.writers.values()]
         units = [unit for chain in self._chains.values() for unit in chain.units]
@@ -692,10 +741,19 @@ class LevelTask:
             state_rebuilds=rebuilds,
         )
         self._slot.marked = self._markers.last
+        if not self._round.last:
+            self._slot.ran = self.epoch, self._round.number
         if self._ended:
             self._close()
         self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
         yield self._rows.take()
+
+    def _prepare_commit(self, chain: Chain) -> None:
+        for unit in chain.committing:
+            with _calling(unit, "finishing the epoch"):
+                committable = unit.prepare_commit()
+            if committable is not None:
+                self._committables.setdefault(unit.node.uid, []).append(committable)
 
     def _waiting(self, units: list[OperatorUnit[Any]]) -> dict[str, int]:
         """What the end of the input finds waiting for the clock (rule 15)."""
@@ -710,7 +768,7 @@ class LevelTask:
             times = (None if self._ended else chain.time.probe(), chain.time.next_tick())
             wake.extend(at for at in times if at is not None)
         times_state = self._slot.times.get(chain.vertex.id)
-        if times_state is not None:
+        if times_state is not None and self._round.last:
             # Before the end: who goes on from here has more to come, or the job would not have been drained.
             saved = [chain.time.save(self.subtask)]
             if times_state.content() != saved:
@@ -771,7 +829,8 @@ class LevelTask:
                 left = time.perf_counter()
                 yield rows
                 self._away += time.perf_counter() - left
-        except BaseException:
+        except BaseException as error:
+            self._note_failure(error)
             slot = _slots.pop(self._key, None)
             if slot is not None:
                 # What failed first is what the user should hear of.

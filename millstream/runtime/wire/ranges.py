@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from millstream.api.source import Source
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.runtime.wire.reports import SplitProgress
 
-__all__ = ["SourceSpec", "SplitRange", "SubtaskRanges"]
+__all__ = ["ONLY", "Round", "SourceSpec", "SplitRange", "SubtaskRanges", "round_of"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,34 @@ class SplitRange:
 
 
 @dataclass(frozen=True)
+class Round:
+    """A part of an epoch that runs through all levels by itself; the epoch's checkpoint is written in the `last`."""
+
+    number: int = 0
+    last: bool = True
+
+
+ONLY = Round()
+"""An epoch in one piece."""
+
+
+@dataclass(frozen=True)
 class SubtaskRanges:
-    """What one subtask of one source reads in an epoch; `ended` if nothing follows in any source, `over` if nothing
-    follows in this one and nobody has been told before."""
+    """What one subtask of one source reads in an epoch, or in a round of it; `ended` if nothing follows in any source,
+    `over` if nothing follows in this one and nobody has been told before."""
 
     vertex: int
     subtask: int
     ranges: tuple[SplitRange, ...]
     ended: bool
     over: bool = False
+    round: Round = ONLY
+
+
+def round_of(work: Sequence[SubtaskRanges]) -> Round:
+    """The round that all of this is read in.
+
+    >>> round_of([])
+    Round(number=0, last=True)
+    """
+    return work[0].round if work else ONLY
