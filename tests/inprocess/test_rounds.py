@@ -30,7 +30,8 @@ from millstream.runtime.driver.replay import replay_epoch
 from millstream.runtime.driver.rounds import Rounds, can_have_rounds
 from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.task.task import close_run
-from millstream.runtime.wire.ranges import Round, SubtaskRanges, round_of
+from millstream.runtime.wire.ranges import Round, SplitRange, SubtaskRanges, round_of
+from millstream.runtime.wire.reports import SplitProgress
 from tests.replaying import folder_of, job_of
 from tests.support import environment
 from tests.waiting import until
@@ -289,6 +290,34 @@ def test_what_was_lost_with_a_process_is_not_made_up(tmp_path):
         run_epoch(spec, 0, again)
     with pytest.raises(StateLost):
         run_epoch(spec, 0, [replace(part, round=Round(2)) for part in work])
+    close_run(spec.run_id)
+
+
+def test_who_tries_a_failed_round_again_hears_what_it_failed_with(tmp_path):
+    """Spark starts a task anew, in another process, and shows what the last attempt raised."""
+    number = next(_numbers)
+    _fails[number] = 1
+
+    def program():
+        env = environment(1)
+        numbers = env.from_source(Given(number), WatermarkStrategy.no_watermarks(), "numbers")
+        numbers.map(Fail(number, 3)).print()
+        env.execute("job")
+
+    job = job_of(program)
+    state = str(tmp_path / "state")
+    spec = job.spec(state, job_id=job.id, durable=False, first_epoch=0, base_epoch=None)
+    (source,) = job.split_sources
+
+    def work(start, end, of_epoch):
+        progress = SplitProgress(source.uid, "only", start, end, False, 0, {})
+        ranges = (SplitRange(0, progress),)
+        return [SubtaskRanges(source.vertex, 0, ranges, False, round=of_epoch)]
+
+    run_epoch(spec, 0, work(0, 2, Round(0, last=False)))
+    for _ in range(2):
+        with pytest.raises(UserFunctionError, match="as it was told to"):
+            run_epoch(spec, 0, work(2, 5, Round(1, last=False)))
     close_run(spec.run_id)
 
 
