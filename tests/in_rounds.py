@@ -26,11 +26,11 @@ def in_rounds(count: int) -> Iterator[None]:
     """Epochs of jobs that begin meanwhile have so many rounds, if there is so much to read."""
 
     def begin(
-        self: Rounds, work: list[SubtaskRanges], *, last: bool, limited: bool
+        self: Rounds, work: list[SubtaskRanges], *, last: bool, takes: float = 0.0
     ) -> list[SubtaskRanges]:
         if self._interval is not None:
             self._interval = 0.0 if self.number + 2 >= count else 1e9
-        return _begin(self, work, last=last, limited=limited)
+        return _begin(self, work, last=last, takes=takes)
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         _init(self, *args, **{**named, "in_rounds": True})

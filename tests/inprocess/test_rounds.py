@@ -379,12 +379,12 @@ class TestRounds:
 
     @pytest.fixture
     def rounds(self, now):
-        return Rounds(10.0, 1.0, lambda: now[0])
+        return Rounds(10.0, lambda: now[0])
 
     @staticmethod
-    def next(rounds, *, ended=False, last=False, limited=False):
+    def next(rounds, *, ended=False, last=False, takes=0.0):
         work = [SubtaskRanges(1, 0, (), ended)]
-        return round_of(rounds.begin(work, last=last, limited=limited))
+        return round_of(rounds.begin(work, last=last, takes=takes))
 
     def test_an_epoch_ends_when_its_time_is_over(self, rounds, now):
         assert not rounds.open
@@ -401,8 +401,10 @@ class TestRounds:
 
     def test_a_round_that_will_take_long_is_the_last_before_it_is_late(self, rounds, now):
         self.next(rounds)
-        now[0] += 9.6
-        assert self.next(rounds, limited=True).last
+        now[0] += 8.9
+        assert not self.next(rounds, takes=2.0).last
+        now[0] += 0.2
+        assert self.next(rounds, takes=2.0).last
 
     def test_the_end_of_the_input_ends_it(self, rounds):
         self.next(rounds)
@@ -413,7 +415,7 @@ class TestRounds:
         assert self.next(rounds, last=True).last
 
     def test_one_that_nothing_more_comes_for_ends_early(self, now):
-        rounds = Rounds(3600.0, 1.0, lambda: now[0])
+        rounds = Rounds(3600.0, lambda: now[0])
         self.next(rounds)
         now[0] += 59
         assert not rounds.due
@@ -421,7 +423,7 @@ class TestRounds:
         assert rounds.due
 
     def test_without_an_interval_there_is_one(self, now):
-        assert self.next(Rounds(None, 1.0, lambda: now[0])) == Round(0, last=True)
+        assert self.next(Rounds(None, lambda: now[0])) == Round(0, last=True)
 
     def test_counts_are_added_up(self, rounds):
         rounds.count({"a": [1, 2], "b": [3]})

@@ -40,6 +40,18 @@ class EpochSize:
         self._seen: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)
         self._floor = 0.0
 
+    def change(self, interval: float) -> None:
+        """Epochs are to take another time from now on.
+
+        >>> size = EpochSize(interval=1.0)
+        >>> size.change(4.0)
+        >>> size.records
+        20000
+        """
+        if not self._fixed:
+            self.records = max(_LEAST, int(self.records * interval / self._interval))
+        self._interval = interval
+
     def learn(self, records: int, seconds: float) -> None:
         """An epoch of so many records took so long."""
         if not records or self._fixed:

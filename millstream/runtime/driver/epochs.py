@@ -87,11 +87,9 @@ class EpochDriver:
         self.planner = EpochPlanner(job)
         settings = job.settings
         in_rounds = in_rounds and can_have_rounds(job)
-        self._rounds = Rounds(
-            settings.epoch_interval if in_rounds else None, settings.round_interval
-        )
+        self._rounds = Rounds(settings.epoch_interval if in_rounds else None)
         if in_rounds:
-            self.planner.in_rounds(settings.round_interval)
+            self.planner.in_rounds(settings.round_interval, settings.epoch_interval)
         self.rescales = Rescales(job, folder.storage, folder.own_parallelism)
         self.savepoints.on_rescale = self.rescale_when_asked
         self.rescaling = False
@@ -392,7 +390,7 @@ class EpochDriver:
     def _run_round(self, epoch: int, run: RunTasks, *, last: bool) -> events.Ran | None:
         """Run the planned work; what is to be told of the epoch, if it has ended with it."""
         rounds = self._rounds
-        self._work = rounds.begin(self._work, last=last, limited=self.planner.limited)
+        self._work = rounds.begin(self._work, last=last, takes=self.planner.takes)
         last = round_of(self._work).last
         self._write_plan(epoch)
         log = self.metrics.checkpoint_log

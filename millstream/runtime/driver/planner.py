@@ -46,6 +46,9 @@ class EpochPlanner:
         self._clock = clock
         self._pause = settings.checkpoint_interval or 0.0
         self._min_pause = settings.min_pause
+        # The least and the greatest length of rounds, if there are any; that of the next one.
+        self._lengths: tuple[float, float] | None = None
+        self._length = 0.0
         self._ended_at: float | None = None
         self._started: float | None = None
         self._counts = False
@@ -54,12 +57,29 @@ class EpochPlanner:
         self.offset: Offset = self._sources.initial()
         self._end: Offset = self.offset
 
-    def in_rounds(self, length: float) -> None:
+    def in_rounds(self, length: float, longest: float) -> None:
         """Epochs have rounds that take about `length` seconds: they begin soon after each other, and all subtasks of
-        sources take part in each."""
+        sources take part in each. While there is more to read than they take they become longer, up to `longest`: what
+        has waited for long need not be there in a second, and every round costs the same time beside its records."""
         self._pause = min(self._pause, _ROUND_PAUSE)
         self._min_pause = 0.0
+        self._lengths = length, longest
+        self._length = length
         self._sources.in_rounds(length)
+
+    @property
+    def takes(self) -> float:
+        """How long the planned round will take, as far as that is known."""
+        return self._length if self.limited else 0.0
+
+    def _fit_rounds(self) -> None:
+        if not self._counts or self._lengths is None:
+            return
+        shortest, longest = self._lengths
+        length = min(2 * self._length, longest) if self._sources.limited else shortest
+        if length != self._length:
+            self._length = length
+            self._sources.in_rounds(length)
 
     def rewind(
         self,
@@ -167,6 +187,7 @@ class EpochPlanner:
         assert self._started is not None
         if self._counts:
             self._sources.learn_rate(self._clock() - self._started)
+        self._fit_rounds()
         self._sources.told(self._end)
         self.offset = self._end
 
@@ -176,6 +197,7 @@ class EpochPlanner:
         self._ended_at = self._clock()
         if self._counts:
             self._sources.learn_rate(self._ended_at - self._started)
+        self._fit_rounds()
         self._sources.commit(self._end)
         self._loops.take(feedback or {})
         self.offset = self._end

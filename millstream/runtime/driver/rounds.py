@@ -57,11 +57,9 @@ class Rounds:
     def __init__(
         self,
         interval: float | None,
-        length: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._interval = interval
-        self._length = length
         self._clock = clock
         self._began = 0.0
         self._last_work = 0.0
@@ -91,20 +89,19 @@ class Rounds:
         self.counts = {}
 
     def begin(
-        self, work: Sequence[SubtaskRanges], *, last: bool, limited: bool
+        self, work: Sequence[SubtaskRanges], *, last: bool, takes: float = 0.0
     ) -> list[SubtaskRanges]:
-        """The work of the next round, which says so; with `last` it is known to be the last. `limited` says that there
-        was more to read than it takes, so that it will take its whole time."""
+        """The work of the next round, which says so. With `last` it is known to be the last one; it is too if the epoch
+        would be due in the first half of the `takes` seconds that the round will take."""
         now = self._clock()
         if not self.open:
             self._began = now
         self._last_work = now
-        takes = self._length / 2 if limited else 0.0
         ends = (
             self._interval is None
             or last
             or any(ranges.ended for ranges in work)
-            or now + takes - self._began >= self._interval
+            or now + takes / 2 - self._began >= self._interval
         )
         self.number += 1
         of_round = Round(self.number, ends)

@@ -62,7 +62,6 @@ class SourceCoordinator:
     ) -> None:
         self._specs = {spec.uid: spec for spec in specs}
         self._enumerators: dict[str, SplitEnumerator] = {}
-        self._fixed = fixed
         self._size = EpochSize(interval, fixed)
         self._admitted = 0
         self.limited = False
@@ -73,7 +72,7 @@ class SourceCoordinator:
 
     def in_rounds(self, length: float) -> None:
         """Ranges are those of rounds, which take about `length` seconds and reach all subtasks."""
-        self._size = EpochSize(length, self._fixed)
+        self._size.change(length)
         self._reaches_all = True
 
     def _enumerator(self, uid: str, positions: dict[str, SplitPosition]) -> SplitEnumerator:

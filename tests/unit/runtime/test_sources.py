@@ -493,3 +493,35 @@ def test_an_epoch_that_reads_nothing_tells_nobody_of_splits():
     assert told(coordinator, end) == ([], True)
     coordinator.commit(end)
     assert told(coordinator, end) == ([], False)
+
+
+def test_rounds_become_longer_while_there_is_more_to_read():
+    splits, now = Splits({"a": 10**9}), [0.0]
+    job = SimpleNamespace(
+        settings=JobSettings(checkpoint_interval=10.0),
+        split_sources=specs_of([splits], 3),
+        one_epoch=False,
+    )
+    planner = EpochPlanner(job, clock=lambda: now[0])
+    planner.in_rounds(1.0, 10.0)
+    took = []
+    for _ in range(12):
+        work = planner.plan(threading.Event())
+        assert work is not None
+        assert [one.subtask for one in work] == [0, 1, 2]
+        start, end = (getattr(work[0].ranges[0].progress, name) for name in ("start", "end"))
+        # A hundred thousand records a second, and a tenth of a second for the round itself.
+        took.append((end - start) / 100_000 + 0.1)
+        now[0] += took[-1]
+        planner.round_done()
+    assert 9.0 < took[-1] < 11.0
+    splits.lengths["a"] = end + 50
+    now[0] += 1.0
+    planner.plan(threading.Event())
+    assert planner.takes == 0.0
+    now[0] += 1.0
+    planner.round_done()
+    now[0] += 1.0
+    splits.lengths["a"] = 10**9
+    planner.plan(threading.Event())
+    assert planner.takes == 1.0
