@@ -21,8 +21,8 @@ from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.local import run_epoch
 from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.state.store import compact
+from millstream.runtime.task.slot import close_run
 from millstream.runtime.task.spec import JobSpec
-from millstream.runtime.task.task import close_run
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.storage.storage import Storage
 from millstream.testing.inputs import HarnessInput

@@ -29,7 +29,7 @@ from millstream.runtime.driver.plan_file import read_plan, replayable
 from millstream.runtime.driver.replay import replay_epoch
 from millstream.runtime.driver.rounds import Rounds, can_have_rounds
 from millstream.runtime.operators.watching import Watcher
-from millstream.runtime.task.task import close_run
+from millstream.runtime.task.slot import close_run
 from millstream.runtime.wire.ranges import Round, SplitRange, SubtaskRanges, round_of
 from millstream.runtime.wire.reports import SplitProgress
 from tests.replaying import folder_of, job_of

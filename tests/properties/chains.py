@@ -29,7 +29,7 @@ from millstream.datastream.window import (
 from millstream.graph.operators import CollectOp, WindowOp
 from millstream.graph.partitioning import Strategy
 from millstream.graph.time import uses_timers
-from millstream.runtime.task.task import close_run, slot_for
+from millstream.runtime.task.slot import close_run, slot_for
 from millstream.runtime.wire.codec import WATERMARK as MARK
 from millstream.runtime.wire.codec import decode
 from millstream.runtime.wire.keys import canonical

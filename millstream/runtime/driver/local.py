@@ -23,8 +23,8 @@ from millstream.runtime.driver.run import JobRun
 from millstream.runtime.state.store import compact
 from millstream.runtime.task.dependencies import prepare, staged_path
 from millstream.runtime.task.mode import task_for
+from millstream.runtime.task.slot import close_run
 from millstream.runtime.task.spec import JobSpec
-from millstream.runtime.task.task import close_run
 from millstream.runtime.wire.ranges import SubtaskRanges, round_of
 from millstream.runtime.wire.rows import RowBatch
 

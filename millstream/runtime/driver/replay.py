@@ -58,8 +58,8 @@ from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.state.changes import StateChange, changes
 from millstream.runtime.state.store import extend_segments
 from millstream.runtime.task.dependencies import prepare, staged_path
+from millstream.runtime.task.slot import close_run
 from millstream.runtime.task.spec import JobSpec
-from millstream.runtime.task.task import close_run
 from millstream.runtime.wire.ranges import Round, SubtaskRanges
 from millstream.runtime.wire.reports import TaskReport
 from millstream.runtime.wire.rows import REPORT

@@ -28,47 +28,37 @@ import msgspec
 import pyarrow as pa
 
 from millstream.api.sink import WriterContext
-from millstream.api.source import SourceReader, Timestamped, Watermark
+from millstream.api.source import Timestamped, Watermark
 from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.constants import NO_TIME
 from millstream.errors import CheckpointFailed, MillstreamError, StateLost
 from millstream.errors import decode as decode_error
 from millstream.errors import encode as encode_error
-from millstream.graph.level_plan import Edge
-from millstream.graph.operators import SourceOp
-from millstream.graph.partitioning import Strategy
 from millstream.redaction import get_logger
 from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
-from millstream.runtime.codegen.builder import ChainBuilder, ChainSettings
 from millstream.runtime.codegen.unit import OperatorUnit
-from millstream.runtime.operators.feedback import FeedbackReader
-from millstream.runtime.operators.registry import make_units
 from millstream.runtime.state.copying import own
-from millstream.runtime.state.store import StateStore
 from millstream.runtime.task.chain import Chain
 from millstream.runtime.task.chain_time import OF_THE_JOB
-from millstream.runtime.task.dependencies import prepared
-from millstream.runtime.task.failure import explain, explain_call, explain_decoding, explain_source
+from millstream.runtime.task.failure import explain, explain_decoding, explain_source
 from millstream.runtime.task.latency import LatencyMarkers
-from millstream.runtime.task.spec import JobSpec, VertexSpec, store_name
+from millstream.runtime.task.slot import calling, drop_slot, slot_for
+from millstream.runtime.task.spec import JobSpec, VertexSpec
 from millstream.runtime.task.state_access import (
     adopt_windows,
     check_claimed,
     check_keys,
-    table_maker,
 )
 from millstream.runtime.wire.codec import END_OF_INPUT, LATENCY, decode
 from millstream.runtime.wire.input import ordered
 from millstream.runtime.wire.key_objects import note_program
-from millstream.runtime.wire.output import EdgeWriter
 from millstream.runtime.wire.ranges import ONLY, Round, SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress, TaskReport
-from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, RowBatch, own_channel
-from millstream.storage.storage import Storage
+from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, own_channel
 
-__all__ = ["LevelTask", "close_run", "slot_for"]
+__all__ = ["LevelTask"]
 
 _log = get_logger(__name__)
 
@@ -77,180 +67,6 @@ _log = get_logger(__name__)
 CHUNK = 1024
 
 _HOST = socket.gethostname()
-
-
-class _Slot:
-    """The chains of one level's subtask in this process, kept from epoch to epoch."""
-
-    def __init__(self, job: JobSpec, subtask: int) -> None:
-        self.job = job
-        self.subtask = subtask
-        self.rows = RowBatch()
-        self.used = 0.0
-        # When a latency marker was made last.
-        self.marked = float("-inf")
-        # The epoch and the round that the chains have been through, if all of it is in this process alone.
-        self.ran: tuple[int, int] | None = None
-        self.storage: Storage = job.storage()
-        self.chains: dict[int, Chain] = {}
-        self.readers: dict[int, SourceReader] = {}
-        # By vertex, how far its inputs and generators have come.
-        self.times: dict[int, Any] = {}
-        # By vertex, the states that its functions asked for in open().
-        self.eager: dict[int, dict[str, set[str]]] = {}
-        # Elsewhere than on the driver's host the folder never is.
-        self._home = job.while_there
-        self._was_there = self._home is not None and os.path.exists(self._home)
-
-    @property
-    def orphaned(self) -> bool:
-        """True if the process that ran the job is known to be gone."""
-        return self._was_there and self._home is not None and not os.path.exists(self._home)
-
-    def chain(self, vertex: VertexSpec) -> Chain:
-        """The chain of a vertex, compiled on first use; its functions are opened when its state is."""
-        if vertex.id not in self.chains:
-            self.chains[vertex.id] = self._compile(vertex)
-        return self.chains[vertex.id]
-
-    def _compile(self, vertex: VertexSpec) -> Chain:
-        job, subtask = self.job, self.subtask
-        own, edges = vertex.load()
-
-        def make_writer(edge_id: int, operator: str, edge: Edge | None) -> EdgeWriter:
-            by_group = (
-                job.batch and edge is not None and edge.partitioning.strategy is Strategy.HASH
-            )
-            targets = (subtask,) if edge is None else edge.targets_of(subtask)
-            if edge is not None and by_group:
-                targets = edge.targets_of_groups()
-            return EdgeWriter(
-                edge_id,
-                operator,
-                targets,
-                self.rows,
-                broadcast=edge is not None and edge.partitioning.strategy is Strategy.BROADCAST,
-                stamped=edge is not None and edge.stamped,
-                by_group=by_group,
-                waits=edge is not None and edge.waits,
-                max_bytes=job.buffer_bytes,
-                max_records=min(1024, job.buffer_records) if by_group else job.buffer_records,
-                # Spark hands a level's rows on when the level is done: flushing early gains nothing and
-                # would make the order of buffers depend on the clock.
-                timeout_ms=-1,
-            )
-
-        store = StateStore(
-            self.storage,
-            store_name(own, subtask),
-            operators=[node.uid for node in own.nodes],
-            make_table=table_maker(job, store_name(own, subtask)),
-        )
-        settings = ChainSettings(
-            batch=job.batch,
-            object_reuse=job.object_reuse,
-            share_panes=job.share_panes,
-            ask_generators=job.ask_generators,
-            stamped=vertex.stamped,
-            carried=vertex.carried,
-            job_parameters=job.job_parameters,
-            cached_files=dict(prepared(job.dependencies).cached),
-        )
-        builder = ChainBuilder(own, edges, subtask, store, make_writer, settings)
-        chain = Chain(builder, make_units(builder), vertex.inputs, vertex.watermarks)
-        if vertex.watermarks:
-            self.times[vertex.id] = store.operator_state.get(f"{own.head.uid}/#time", "union")
-        if job.print_code:
-            print(chain.module.source, flush=True)  # noqa: T201 - asked for by an option
-        return chain
-
-    def reopen(self, vertex: VertexSpec) -> Chain:
-        """A chain in the place of one whose functions are not up to date."""
-        chain = self.chains.pop(vertex.id)
-        chain.store.close()
-        if chain.opened:
-            _close_functions(chain)
-        return self.chain(vertex)
-
-    def reader(self, chain: Chain) -> SourceReader:
-        """The reader of a source's chain."""
-        vertex = chain.vertex
-        if vertex.id not in self.readers:
-            assert isinstance(vertex.head.operator, SourceOp)
-            reader = vertex.head.operator.source.create_reader()
-            if isinstance(reader, FeedbackReader):
-                reader.storage, reader.stamped = self.storage, chain.settings.stamped
-            reader.open()
-            self.readers[vertex.id] = reader
-        return self.readers[vertex.id]
-
-    def close(self) -> None:
-        """Close the user's functions."""
-        for chain in self.chains.values():
-            chain.store.close()
-        for chain in self.chains.values():
-            if chain.opened:
-                _close_functions(chain)
-        for reader in self.readers.values():
-            reader.close()
-
-
-def _close_functions(chain: Chain) -> None:
-    chain.leave_keys()
-    for unit in chain.with_functions:
-        with _calling(unit, "close()"):
-            unit.close()
-
-
-@contextlib.contextmanager
-def _calling(unit: OperatorUnit[Any], call: str) -> Iterator[None]:
-    """Around a call that is about no record: what fails is the operator's failure."""
-    try:
-        yield
-    except Exception as error:
-        raise explain_call(error, unit.node, call) from error
-
-
-# Slots of this process by run, level, source (at level 0, where each runs in tasks of its own) and subtask,
-# for a worker serves every job of its executor.
-_slots: dict[tuple[str, int, int, int], _Slot] = {}
-_IDLE_SECONDS = 600.0
-_LOOK_EVERY = 5.0
-_looked = 0.0
-
-
-def slot_for(job: JobSpec, level: int, source: int, subtask: int) -> _Slot:
-    """This process's slot. Those of other runs that have not been used for long are closed."""
-    key = (job.run_id, level, source, subtask)
-    now = time.monotonic()
-    _close_ended(now)
-    if key not in _slots:
-        idle = {k[0] for k, slot in _slots.items() if now - slot.used > _IDLE_SECONDS}
-        for run in idle - {k[0] for k, slot in _slots.items() if now - slot.used <= _IDLE_SECONDS}:
-            close_run(run)
-        _slots[key] = _Slot(job, subtask)
-    _slots[key].used = now
-    return _slots[key]
-
-
-def _close_ended(now: float) -> None:
-    """Close the slots of jobs whose processes were here and are gone. Their workers serve others, maybe for weeks."""
-    global _looked
-    if now - _looked < _LOOK_EVERY:
-        return
-    _looked = now
-    for run in {key[0] for key, slot in _slots.items() if slot.orphaned}:
-        try:
-            close_run(run)
-        except Exception:
-            # Of a function of a job that is over: none of the business of the job that runs now.
-            _log.warning("closing a job that has ended failed", exc_info=True)
-
-
-def close_run(run_id: str) -> None:
-    """Close all slots of a run."""
-    for key in [key for key in _slots if key[0] == run_id]:
-        _slots.pop(key).close()
 
 
 class LevelTask:
@@ -580,7 +396,7 @@ class LevelTask:
         place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
         for unit in chain.beginning:
             context = WriterContext(*place, sink=unit.node.uid, storage=self._slot.storage)
-            with _calling(unit, "opening"):
+            with calling(unit, "opening"):
                 unit.begin_epoch(context)
         return chain
 
@@ -645,10 +461,10 @@ class LevelTask:
 
     def _open_functions(self, chain: Chain, manifest: Manifest | None) -> None:
         for unit in chain.checkpointed:
-            with _calling(unit, "initialize_state()"):
+            with calling(unit, "initialize_state()"):
                 unit.initialize(restored=manifest is not None)
         for unit in chain.with_functions:
-            with _calling(unit, "open()"):
+            with calling(unit, "open()"):
                 unit.open()
         chain.opened = True
         registered = chain.store.registered
@@ -750,7 +566,7 @@ class LevelTask:
 
     def _prepare_commit(self, chain: Chain) -> None:
         for unit in chain.committing:
-            with _calling(unit, "finishing the epoch"):
+            with calling(unit, "finishing the epoch"):
                 committable = unit.prepare_commit()
             if committable is not None:
                 self._committables.setdefault(unit.node.uid, []).append(committable)
@@ -800,7 +616,7 @@ class LevelTask:
         """Let functions put what they hold into their operator state."""
         chain.leave_keys()
         for unit in chain.checkpointed:
-            with _calling(unit, "snapshot_state()"):
+            with calling(unit, "snapshot_state()"):
                 unit.snapshot(self.epoch)
 
     def _news(self, chain: Chain) -> dict[str, dict[str, dict[str, Any]]]:
@@ -818,7 +634,7 @@ class LevelTask:
         return news
 
     def _close(self) -> None:
-        slot = _slots.pop(self._key, None)
+        slot = drop_slot(self._key)
         if slot is not None:
             slot.close()
 
@@ -831,7 +647,7 @@ class LevelTask:
                 self._away += time.perf_counter() - left
         except BaseException as error:
             self._note_failure(error)
-            slot = _slots.pop(self._key, None)
+            slot = drop_slot(self._key)
             if slot is not None:
                 # What failed first is what the user should hear of.
                 with contextlib.suppress(Exception):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from millstream.graph.job_graph import build_job_graph
 from millstream.graph.level_plan import Edge, build_level_plan
 from millstream.runtime.task.chain import Chain
-from millstream.runtime.task.task import close_run, slot_for
+from millstream.runtime.task.slot import close_run, slot_for
 
 
 def stream_graph(env):
