@@ -3,8 +3,9 @@
 A keyed count runs without a limit; a second process opens the connections, and a part of its requests is hostile: paths
 that lead out, changes without a header, another server's name. None may fail inside (500) or change the job.
 
-The clients ask as fast as they are answered; the rate of the job alone is taken before and after, and held against its
-rate beside them, in alternating rounds.
+The clients ask as fast as they are answered, with the lowest priority: elsewhere they would cost this machine nothing, and
+what is asked for here is what the server takes from the job. The rate of the job alone is taken before and after, and held against
+its rate beside them, in alternating rounds.
 
 Usage: python benchmarks/rest_load.py [--clients 1000] [--rounds 5] [--target spark] [--quick]
 """
@@ -159,7 +160,8 @@ def ask_all(arguments: argparse.Namespace) -> None:
 
 def beside(run: JobRun, clients: int, seconds: float) -> tuple[float, dict[str, Any]]:
     """The job's rate while clients ask, and what they were answered."""
-    command = [sys.executable, __file__, "--port", str(run.web_address).rpartition(":")[2]]
+    command = ["nice", "-n", "19", sys.executable, __file__]
+    command += ["--port", str(run.web_address).rpartition(":")[2]]
     command += ["--job", run.job.id, "--clients", str(clients), "--seconds", str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
         asked = rate(run, 0, asking)
