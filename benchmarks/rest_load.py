@@ -3,9 +3,9 @@
 A keyed count runs without a limit; a second process opens the connections, and a part of its requests is hostile: paths
 that lead out, changes without a header, another server's name. None may fail inside (500) or change the job.
 
-The clients ask as fast as they are answered, with the lowest priority: elsewhere they would cost this machine nothing, and
-what is asked for here is what the server takes from the job. The rate of the job alone is taken before and after, and held against
-its rate beside them, in alternating rounds.
+The clients ask as fast as they are answered, with the lowest priority: elsewhere they would cost this machine nothing,
+and what is asked for here is what the server takes from the job. The rate of the job alone is taken before and after,
+and held against its rate beside them, in alternating rounds.
 
 Usage: python benchmarks/rest_load.py [--clients 1000] [--rounds 5] [--target spark] [--quick]
 """
