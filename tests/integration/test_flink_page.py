@@ -28,6 +28,9 @@ NOT_HERE = re.compile(r"/(taskmanagers/[^/]+|jobmanager)/profiler$")
 # A fault of the page's own, whoever serves it: an editor that is laid out 50 ms after its tab was left.
 LEFT = re.compile(r"Cannot read properties of null \(reading 'layout'\)")
 
+# A folder for a picture of each tab, for whoever wants to look at them.
+PICTURES = os.environ.get("MILLSTREAM_PICTURES")
+
 pytestmark = pytest.mark.slow
 
 
@@ -97,6 +100,9 @@ class Watch:
         self.page.get_by_text(re.compile(text)).first.wait_for(timeout=30_000)
         self.page.wait_for_load_state("networkidle")
         assert not self.page.locator(".ant-notification-notice").count(), f"a notice on {tab}"
+        if PICTURES:
+            name = re.sub(r"[0-9a-f]{32}", "id", tab).replace("/", "-")
+            self.page.screenshot(path=Path(PICTURES, f"{name}.png"), animations="disabled")
 
 
 def test_flinks_page_shows_a_job_and_cancels_it(jar: Path, browser: Any, tmp_path: Path) -> None:
