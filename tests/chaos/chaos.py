@@ -91,6 +91,8 @@ class Chaos:
     per_run: int = 5
     say: bool = True
     broker_restarts: int = 0
+    rounds: bool = False
+    """Epochs have rounds, some ten of them."""
     verdict: Verdict = field(default_factory=Verdict)
     done: list[Kill] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -263,6 +265,8 @@ class _Run:
             savepoint=self._savepoint,
             point=failpoint,
             java=chaos.java,
+            options={"millstream.epoch.interval": "50 ms"} if chaos.rounds else None,
+            interval=1000 if chaos.rounds else 100,
         )
         self._drivers.append(driver)
         self._number += 1
@@ -456,6 +460,7 @@ def main() -> int:
         action="store_true",
         help="standbys see that the leader's process is gone",
     )
+    parser.add_argument("--rounds", action="store_true", help="epochs have rounds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--job", choices=[*JOBS, "ha"], default="state", help="which one is killed")
     parser.add_argument("--folder", type=Path, help="where to work; kept if anything is wrong")
@@ -476,7 +481,11 @@ def main() -> int:
             given.watch_process,
         )
     else:
-        chaos = Chaos(given.kills, workers, given.seed, folder, given.job, broker_restarts=restarts)
+        chaos = Chaos(
+            *(given.kills, workers, given.seed, folder, given.job),
+            broker_restarts=restarts,
+            rounds=given.rounds,
+        )
     # So that nothing is left running, whoever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chaos.run()

@@ -19,6 +19,14 @@ def test_kills(tmp_path: Path) -> None:
     _checked(chaos)
 
 
+@pytest.mark.timeout(900)
+def test_kills_between_rounds(tmp_path: Path) -> None:
+    """Workers die with what they have not written yet."""
+    chaos = Chaos(kills=2, worker_kills=5, seed=7, folder=tmp_path, job="time", rounds=True)
+    chaos.run()
+    _checked(chaos)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_kills_at_every_point(tmp_path: Path) -> None:
