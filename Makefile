@@ -151,6 +151,19 @@ build: $(STAMP) ## wheel and source archive into dist/
 check-wheel: $(STAMP) ## the wheel alone, in an empty environment: it installs and runs an example on Spark
 	@$(with_java) scripts/check_wheel.sh $(BIN)/python
 
+.PHONY: licences
+licences: $(STAMP) ## docs/licences.md from the lock (fetches what is not installed)
+	$(BIN)/python scripts/licences.py
+
+.PHONY: sbom
+sbom: $(STAMP) ## a bill of materials (CycloneDX) from the lock, into dist/
+	$(BIN)/python scripts/sbom.py dist/millstream.cdx.json
+
+.PHONY: release
+release: $(STAMP) ## wheel, source archive, bill of materials and checksums into dist/release, checked; uploads nothing
+	$(BIN)/python scripts/release.py $(RELEASE_ARGS) dist/release
+	@$(with_java) KAFKA=1 scripts/check_wheel.sh $(BIN)/python
+
 .PHONY: clean
 clean: ## remove the environment, caches and what runs leave behind
 	rm -rf $(VENV) .venvs .coverage dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
