@@ -106,6 +106,10 @@ chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=...
 	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) \
 	    --job $(or $(JOB),state) $(CHAOS_ARGS)
 
+.PHONY: kill-test
+kill-test: $(STAMP) ## the published kill test: goes on from its ledger, writes docs/kill_test.md (MINUTES=60 KILL_ARGS="--jobs time")
+	@$(with_java) $(BIN)/python -m tests.chaos.kill_test --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) $(KILL_ARGS)
+
 .PHONY: lint
 lint: $(STAMP) ## style, types, architecture, module sizes
 	$(BIN)/ruff check .
@@ -150,6 +154,19 @@ build: $(STAMP) ## wheel and source archive into dist/
 .PHONY: check-wheel
 check-wheel: $(STAMP) ## the wheel alone, in an empty environment: it installs and runs an example on Spark
 	@$(with_java) scripts/check_wheel.sh $(BIN)/python
+
+.PHONY: licences
+licences: $(STAMP) ## docs/licences.md from the lock (fetches what is not installed)
+	$(BIN)/python scripts/licences.py
+
+.PHONY: sbom
+sbom: $(STAMP) ## a bill of materials (CycloneDX) from the lock, into dist/
+	$(BIN)/python scripts/sbom.py dist/millstream.cdx.json
+
+.PHONY: release
+release: $(STAMP) ## wheel, source archive, bill of materials and checksums into dist/release, checked; uploads nothing
+	$(BIN)/python scripts/release.py $(RELEASE_ARGS) dist/release
+	@$(with_java) KAFKA=1 scripts/check_wheel.sh $(BIN)/python
 
 .PHONY: clean
 clean: ## remove the environment, caches and what runs leave behind

@@ -7,6 +7,6 @@ Spark through PySpark. Programs start at `millstream.datastream`; the command li
 
 from millstream import names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 names.install()

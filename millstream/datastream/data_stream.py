@@ -24,6 +24,7 @@ from millstream.api.functions import (
 from millstream.api.generics import K, T, U, W
 from millstream.api.output_tag import OutputTag
 from millstream.api.sink import Sink
+from millstream.common.time import DurationLike, parse_duration
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from millstream.datastream.keyed_stream import KeyedStream as KeyedStream
     from millstream.datastream.windowed_stream import AllWindowedStream as AllWindowedStream
     from millstream.datastream.windowed_stream import WindowedStream as WindowedStream
+    from millstream.notebook import LiveView
 
 __all__ = ["DataStream"]
 
@@ -652,6 +654,37 @@ class DataStream(OperatorSettings, Generic[T]):
             return iterator
         with CloseableIterator(iterator._run, iterator._results, limit) as limited:
             return list(limited)
+
+    def show(
+        self,
+        rows: int = 20,
+        *,
+        y: str | None = None,
+        x: str | tuple[str, str] | None = None,
+        by: str | None = None,
+        keep: int = 1000,
+        every: DurationLike = "500 ms",
+        job_execution_name: str | None = None,
+    ) -> LiveView:
+        """Run the program and draw this stream in a notebook while it runs: the last `rows` records, and a chart.
+
+        The chart is of the records a second, or of the field `y` over `x`, with a line or a colour for each value of
+        `by`; a pair of fields as `x`, start and end, draws windows (`millstream.notebook.chart`). `keep` is how many
+        records the chart and `frame()` have. The call returns at once; the view has `stop()`, as the button does, and
+        `wait()`. Needs `pip install 'millstream[notebook]'`.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> words = env.from_collection([("mill", 1), ("stream", 2)])
+        >>> view = words.show(y="f1", x="f0")  # doctest: +SKIP
+        """
+        from millstream.notebook import LiveView
+
+        pause = parse_duration(every) / 1000
+        view = LiveView(rows, keep, pause, x, y, by)
+        view.open()
+        self._env._show(self, view, job_execution_name)
+        return view
 
     def to_dataframe(self, schema: str | None = None) -> Any:
         """This stream as a Spark frame: of a bounded program a batch frame, else a streaming one.

@@ -409,6 +409,15 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
         run.start()
         return CloseableIterator(run, results)
 
+    def _show(self, stream: DataStream, view: Any, job_name: str | None) -> None:
+        """Run the program so far and hand this stream's records to a view."""
+        try:
+            job = self._take_job_with(stream, "Sink: Show", CollectOp(view.take), job_name)[0]
+            run = self._create_run(job)
+        except MillstreamError as error:
+            raise shortly(error) from error.__cause__
+        view.begin(run)
+
     def _to_dataframe(self, stream: DataStream, schema: str | None) -> Any:
         from importlib import import_module
 

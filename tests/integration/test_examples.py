@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from millstream.testing.kafka import missing_tools
+from tests import cookbook
 from tests.integration.processes import Program
 
 pytestmark = pytest.mark.spark
@@ -93,6 +94,22 @@ def test_example(name: str, spark: Any, monkeypatch: Any, capfd: Any, tmp_path: 
     arguments = [str(tmp_path)] if name == "files.py" else []
     lines = run(ROOT / "examples" / name, arguments, monkeypatch, capfd)
     assert Counter(lines) == Counter(EXPECTED[name])
+
+
+# Of the cookbook, what is most unlike a run in one process: a restart with files, a sink of workers, a savepoint.
+ON_SPARK = {"cdc_to_table.py", "hourly_files.py", "savepoint_as_frame.py"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ON_SPARK else pytest.param(name, marks=pytest.mark.nightly)
+        for name in cookbook.PROGRAMS
+    ],
+)
+def test_cookbook(name: str, spark: Any, monkeypatch: Any, capfd: Any, tmp_path: Path) -> None:
+    lines = cookbook.printed_by(name, tmp_path, monkeypatch, capfd)
+    assert Counter(lines) == Counter(cookbook.SHOWN[name])
 
 
 @pytest.mark.timeout(300)
