@@ -159,6 +159,17 @@ def test_the_columns_of_the_tree_of_errors_are_columns() -> None:
     assert len({one.start() for one in codes if one}) == 1
 
 
+def test_every_code_has_a_cause_and_a_cure() -> None:
+    _, _, below = (ROOT / "docs/errors.md").read_text().partition("\n## Every code\n")
+    lines = re.findall(r"^\| `([A-Z_]+)` \| (.+) \| (.+) \|$", below, re.MULTILINE)
+    codes = [
+        one.code
+        for _, one in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(one, errors.MillstreamError) and one is not errors.MillstreamError
+    ]
+    assert sorted(code for code, _, _ in lines) == sorted(codes)
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from millstream.cli import main
+from millstream.common import options
 from millstream.datastream import overrides
 
 ROOT = Path(__file__).parents[3]
@@ -218,3 +219,23 @@ def test_commands_exist(page, line):
 )
 def test_settings_can_be_read(page, text):
     assert yaml.safe_load(text)
+
+
+# `key: value` and -Dkey=value, wherever a page says so.
+SETTINGS = sorted(
+    {
+        (page, key, value)
+        for page in PAGES
+        for pattern in (r"`([a-z][\w.-]+): ([^`\n]+)`", r"-D([a-z][\w.-]+)=([^\s`]+)")
+        for key, value in re.findall(pattern, (ROOT / page).read_text())
+        if not key.startswith("spark.") and "." in key
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "key", "value"), SETTINGS)
+def test_settings_can_be_made(page, key, value):
+    if value == "..." or key.startswith("metrics.reporter."):
+        return
+    known = options.ALL | {old: options.ALL[new] for old, new in options.OLDER.items()}
+    options.read(known[key], value)
