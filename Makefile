@@ -139,6 +139,11 @@ parity: $(STAMP) ## examples/pyflink under PyFlink and under Millstream: the sam
 screenshots: $(STAMP) ## pictures of the dashboard into docs/images, from a job that runs (SCREENSHOTS_ARGS=--spark)
 	@$(with_java) $(BIN)/python scripts/screenshots.py $(SCREENSHOTS_ARGS)
 
+.PHONY: site
+site: $(STAMP) ## the documentation as pages that need no network, into build/site; broken links fail
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html: $$(find build/site -name '*.html' -not -path '*/source/*' | wc -l) pages"
+
 .PHONY: doctor
 doctor: $(STAMP) ## check this machine, with a real Spark job
 	@$(with_java) $(BIN)/millstream doctor --spark

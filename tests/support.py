@@ -91,11 +91,11 @@ def keeping() -> Iterator[Kept]:
 
 
 def program_of(page: str, instead: Mapping[str, str]) -> str:
-    """The program that a page of docs/connectors shows, to be run in-process: the first block without a language that
+    """The program that a page of docs/connectors shows, to be run in-process: the first block that
     begins with an import.
     `instead` says what stands in place of what only a user has: an address, a folder."""
     text = (Path(__file__).parents[1] / "docs" / "connectors" / page).read_text()
-    found = re.search(r"^```\n(from [\s\S]*?)^```$", text, re.MULTILINE)
+    found = re.search(r"^```python\n(from [\s\S]*?)^```$", text, re.MULTILINE)
     assert found is not None, f"{page} has no program"
     program = found[1]
     target = {"from_dict({": 'from_dict({"execution.target": "in-process", '}

@@ -39,7 +39,7 @@ def shows(block: str, file: str) -> bool:
 
 def test_code_blocks_of_the_architecture_come_from_golden_files() -> None:
     """The paragraph before a block links the file that it shows a part of."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+    text = re.sub(r"^<!--.*-->\n", "", (ROOT / "ARCHITECTURE.md").read_text(), flags=re.MULTILINE)
     parts = re.split(r"^```python\n([\s\S]*?)^```$", text, flags=re.MULTILINE)
     blocks = [
         (above.strip().split("\n\n")[-1], block)
@@ -157,6 +157,17 @@ def test_the_columns_of_the_tree_of_errors_are_columns() -> None:
     text = (errors.__doc__ or "").split("```")[1]
     codes = [re.search(r" ([A-Z]+_[A-Z_]+)", line) for line in text.strip().splitlines()[1:]]
     assert len({one.start() for one in codes if one}) == 1
+
+
+def test_every_code_has_a_cause_and_a_cure() -> None:
+    _, _, below = (ROOT / "docs/errors.md").read_text().partition("\n## Every code\n")
+    lines = re.findall(r"^\| `([A-Z_]+)` \| (.+) \| (.+) \|$", below, re.MULTILINE)
+    codes = [
+        one.code
+        for _, one in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(one, errors.MillstreamError) and one is not errors.MillstreamError
+    ]
+    assert sorted(code for code, _, _ in lines) == sorted(codes)
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -4,12 +4,18 @@ import doctest
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import millstream.common
+import millstream.datastream
+import millstream.state
+import millstream.testing
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -23,8 +29,9 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["coverage_floor", "test_pythons"])
-def test_examples_in_scripts(name):
+@pytest.mark.parametrize("name", ["api_reference", "coverage_floor", "site_hooks", "test_pythons"])
+def test_examples_in_scripts(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     failed, attempted = doctest.testmod(script(name))
     assert attempted > 0
     assert failed == 0
@@ -126,3 +133,21 @@ def test_a_test_that_fails_once_is_found_again_by_pytest(tmp_path, capfd):
     (tmp_path / "broken").touch()
     (tmp_path / "second").unlink()
     assert run_tests(["--", "-q", "test_once.py"], inside) == 1
+
+
+# What the reference of the API has to hold beside PyFlink's names.
+OWN = """
+    StreamExecutionEnvironment.from_dataframe StreamExecutionEnvironment.socket_text_stream DataStream.to_dataframe
+    DataStream.on_error SparkSink PostgresSink DataGeneratorSource ErrorPolicy ErrorPolicy.dead_letter DeadLetter
+    SavepointReader SavepointEditor edit open_savepoint read read_pandas OperatorHarness ScriptedSource collect
+""".split()
+
+
+def test_the_reference_holds_what_programs_import():
+    written = script("api_reference").pages()
+    entries = re.findall(r"^##+ .* \{ #(\S+) \}$", "\n".join(written.values()), re.MULTILINE)
+    assert set(OWN) <= set(entries)
+    modules = [millstream.datastream, millstream.common, millstream.state, millstream.testing]
+    names = {name for module in modules for name in module.__all__}
+    assert names <= set(entries)
+    assert "## millstream run" in written["commands.md"]

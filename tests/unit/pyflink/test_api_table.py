@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
-    "name", ["api_table.py", "option_table.py", "metric_table.py", "import_graph.py"]
+    "name", ["api_table.py", "option_table.py", "metric_table.py", "import_graph.py", "drawings.py"]
 )
 def test_the_page_is_up_to_date(name: str) -> None:
     script = [sys.executable, str(ROOT / "scripts" / name), "--check"]

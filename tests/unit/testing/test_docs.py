@@ -1,37 +1,241 @@
-"""The examples of docs/testing.md and of the pages on connectors are true."""
+"""Code in the documentation is true: every block of Python is run, or says that it is not; commands exist.
 
+A page's blocks are run one after the other in one namespace, without Spark. If a block of plain text stands directly
+behind one, or behind the command that starts it, that is what it prints. Comments before a block, which readers of the
+page do not see, say what else is to be known about it:
+
+    <!-- given: code that runs before -->
+    <!-- only built: why it is not executed, as a job without end is not -->
+    <!-- run by: the test that runs it -->
+    <!-- not run: why -->
+"""
+
+import ast
+import contextlib
 import doctest
 import re
+import shlex
 from pathlib import Path
+from typing import NamedTuple
 
+import click
 import pytest
+import yaml
 
-DOCS = Path(__file__).parents[3] / "docs"
+from millstream.cli import main
+from millstream.common import options
+from millstream.datastream import overrides
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+FILES = [*ROOT.glob("*.md"), *sorted(DOCS.glob("**/*.md")), *ROOT.glob("benchmarks/*.md")]
+PAGES = [path.relative_to(ROOT).as_posix() for path in FILES]
+MARKS = {"given", "not run", "only built", "run by"}
+COMMAND = re.compile(r"\$ |(?:[A-Z_]+=\S+ )*(cd|export|kill|make|millstream|pip|python|source)\b")
+
+
+class Block(NamedTuple):
+    """A block of code, with the comments before it. It is adjacent if nothing else is between it and the last one."""
+
+    language: str
+    text: str
+    marks: dict[str, str]
+    adjacent: bool
+
+
+def blocks_in(text: str) -> list[Block]:
+    found = []
+    end = 0
+    for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        between = text[end : block.start()]
+        comments = re.search(r"(?:<!--(?:(?!-->).)*-->\s*)*\Z", between, re.DOTALL)
+        marks = re.findall(r"<!-- ([\w ]+):\s+(.*?)\s*-->", comments[0], re.DOTALL)
+        rest = re.sub(r"<!--.*?-->", "", between, flags=re.DOTALL)
+        found.append(Block(block[1], block[2], dict(marks), end > 0 and not rest.strip()))
+        end = block.end()
+    return found
+
+
+BLOCKS = {page: blocks_in((ROOT / page).read_text()) for page in PAGES}
+PROGRAMS = {
+    page: [n for n, block in enumerate(found) if block.language == "python"]
+    for page, found in BLOCKS.items()
+}
+
+
+def printed(following: list[Block]) -> str | None:
+    """What a program prints, if one of the blocks that stand directly behind it says so."""
+    for block in following[:2]:
+        if not block.adjacent or block.language:
+            return None
+        if not COMMAND.match(block.text):
+            return block.text
+    return None
+
+
+# -- programs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:pyiceberg.*")
-@pytest.mark.parametrize(
-    ("page", "at_least"),
-    [
-        ("testing.md", 16),
-        ("connectors/files.md", 13),
-        ("connectors/formats.md", 16),
-        ("connectors/delta.md", 12),
-        ("connectors/iceberg.md", 14),
-        ("connectors/kafka.md", 6),
-        ("connectors/postgres.md", 5),
-    ],
-)
-def test_examples(page, at_least):
+@pytest.mark.parametrize("page", [page for page in PAGES if "\n>>> " in (ROOT / page).read_text()])
+def test_dialogues(page):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    failed, attempted = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=flags)
-    assert attempted >= at_least
+    failed, attempted = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=flags)
+    assert attempted > 0
     assert failed == 0
 
 
+@pytest.fixture
+def without_spark(tmp_path, monkeypatch):
+    """Programs run in-process, and what they write without a path goes elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    overrides.set_overrides({"execution.target": "in-process"})
+    yield
+    overrides.set_overrides({})
+    overrides.set_plan_only(None)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PROGRAMS[page]])
+def test_programs(page, without_spark, capsys):
+    names = {"__name__": "__main__"}
+    for n in PROGRAMS[page]:
+        block = BLOCKS[page][n]
+        if block.text.startswith(">>>") or block.marks.keys() & {"not run", "run by"}:
+            continue
+        exec(block.marks.get("given", ""), names)
+        plans = []
+        overrides.set_plan_only(plans.append if "only built" in block.marks else None)
+        capsys.readouterr()
+        with contextlib.suppress(overrides.PlanReady):
+            exec(compile(block.text, f"{page}, block {n}", "exec"), names)
+        shown = printed(BLOCKS[page][n + 1 :])
+        if "only built" in block.marks:
+            assert plans
+        elif shown is not None:
+            assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PROGRAMS[page]])
+def test_what_is_said_of_blocks(page):
+    """Marks are known and have a reason; what is not run is Python at least; who runs a page knows it."""
+    for n in PROGRAMS[page]:
+        block = BLOCKS[page][n]
+        assert block.marks.keys() <= MARKS
+        assert all(block.marks.values())
+        if not block.text.startswith(">>>"):
+            ast.parse(block.text)
+        if "run by" in block.marks:
+            test = (ROOT / block.marks["run by"]).read_text()
+            assert Path(page).name in test or "docs/**" in test
+
+
+def test_a_program_is_called_a_program():
+    """A block without a language is a dialogue with a shell, or what something prints: it imports nothing of ours."""
+    unmarked = [
+        page
+        for page, found in BLOCKS.items()
+        for block in found
+        if not block.language
+        and re.search(r"^(from|import) millstream\b", block.text, re.MULTILINE)
+    ]
+    assert unmarked == []
+
+
+def test_blocks_are_found_with_their_marks():
+    text = """
+<!-- given: a = 1 -->
+<!-- not run: no time -->
+```python
+print(a)
+```
+
+```
+python a.py
+```
+
+```
+1
+```
+
+And then
+
+```
+2
+```
+"""
+    program, command, output, other = blocks_in(text)
+    assert program.marks == {"given": "a = 1", "not run": "no time"}
+    assert printed([command, output]) == "1\n"
+    assert printed([output]) == "1\n"
+    assert printed([other]) is None
+    assert printed([]) is None
+
+
 def test_the_page_of_spark_frames_shows_the_example():
-    _, program, _ = re.split(
-        r"^```$", (DOCS / "connectors/spark_frames.md").read_text(), flags=re.MULTILINE
-    )
-    example = (DOCS.parent / "examples/spark_frames.py").read_text()
+    (program,) = (b.text for b in BLOCKS["docs/connectors/spark_frames.md"] if b.language)
+    example = (ROOT / "examples/spark_frames.py").read_text()
     assert example.endswith(program)
+
+
+# -- commands and settings ---------------------------------------------------------------------------
+
+CONTEXT = click.Context(main)
+TYPED = sorted(
+    {
+        (page, line.strip().removeprefix("$ "))
+        for page, found in BLOCKS.items()
+        for block in found
+        if not block.language
+        for line in block.text.replace("\\\n", " ").splitlines()
+        if re.match(r"(\$ )?(millstream|make) [a-z]", line)
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "line"), TYPED)
+def test_commands_exist(page, line):
+    """That verbs, flags and targets are spelled right; what they do has tests of its own."""
+    words = shlex.split(line.split("    #")[0].split(" # ")[0].replace("...", ""))
+    if words[0] == "make":
+        assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+        return
+    command: click.Command = main
+    for word in words[1:]:
+        below = command.get_command(CONTEXT, word) if isinstance(command, click.Group) else None
+        if below is None:
+            break
+        command = below
+    assert command is not main
+    # What stands behind a script is the script's.
+    script = next((n for n, word in enumerate(words) if word.endswith(".py")), len(words))
+    flags = {word.split("=")[0] for word in words[:script] if re.match(r"--?[a-z]", word)}
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    assert flags <= known
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [(page, b.text) for page, found in BLOCKS.items() for b in found if b.language == "yaml"],
+)
+def test_settings_can_be_read(page, text):
+    assert yaml.safe_load(text)
+
+
+# `key: value` and -Dkey=value, wherever a page says so.
+SETTINGS = sorted(
+    {
+        (page, key, value)
+        for page in PAGES
+        for pattern in (r"`([a-z][\w.-]+): ([^`\n]+)`", r"-D([a-z][\w.-]+)=([^\s`]+)")
+        for key, value in re.findall(pattern, (ROOT / page).read_text())
+        if not key.startswith("spark.") and "." in key
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "key", "value"), SETTINGS)
+def test_settings_can_be_made(page, key, value):
+    if value == "..." or key.startswith("metrics.reporter."):
+        return
+    known = options.ALL | {old: options.ALL[new] for old, new in options.OLDER.items()}
+    options.read(known[key], value)
