@@ -297,6 +297,17 @@ class _Node:
             case ops.FilterOp():
                 if call(op.function, "filter")(value):
                     self._emit(value, timestamp)
+            case ops.BatchesOp():
+                # A batch of one record.
+                function = call(op.function, f"{op.kind}_batches")
+                [result] = function([copy.deepcopy(value)])
+                if op.kind == "map":
+                    self._emit(result, timestamp)
+                elif op.kind == "flat_map":
+                    for each in result:
+                        self._emit(each, timestamp)
+                elif result:
+                    self._emit(value, timestamp)
             case ops.ProjectOp():
                 fields = [value[field] for field in op.fields]
                 self._emit(Row(*fields) if isinstance(value, Row) else tuple(fields), timestamp)

@@ -7,6 +7,11 @@ from millstream.api.async_functions import (
     AsyncRetryPredicate,
     AsyncRetryStrategy,
 )
+from millstream.api.batch_functions import (
+    FilterBatchesFunction,
+    FlatMapBatchesFunction,
+    MapBatchesFunction,
+)
 from millstream.api.broadcast_functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
@@ -112,8 +117,10 @@ __all__ = [
     "EmbeddedRocksDBStateBackend",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
+    "FilterBatchesFunction",
     "FilterFunction",
     "FlatJoinFunction",
+    "FlatMapBatchesFunction",
     "FlatMapFunction",
     "Function",
     "GlobalWindow",
@@ -129,6 +136,7 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "MapBatchesFunction",
     "MapFunction",
     "MemorySize",
     "MergingWindowAssigner",

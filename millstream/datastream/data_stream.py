@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, overload
 
+from millstream.api.batch_functions import (
+    FilterBatchesFunction,
+    FlatMapBatchesFunction,
+    MapBatchesFunction,
+)
 from millstream.api.count_windows import count_windows
 from millstream.api.error_policy import as_policy
 from millstream.api.functions import (
@@ -27,6 +32,7 @@ from millstream.api.sink import Sink
 from millstream.common.time import DurationLike, parse_duration
 from millstream.common.typeinfo import Types
 from millstream.common.watermark_strategy import WatermarkStrategy, as_strategy
+from millstream.datastream.batches import batches_op
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink, as_sink_function
 from millstream.datastream.notebook import stream_html
@@ -171,6 +177,70 @@ class DataStream(OperatorSettings, Generic[T]):
         # The records are the input's, already of its type.
         result._transformation.output_type = self._transformation.output_type
         return result
+
+    def map_batches(
+        self,
+        func: Callable[[Any], Any] | MapBatchesFunction,
+        batch_size: int = 1024,
+        batch_format: str = "list",
+        output_type: Any = None,
+    ) -> DataStream:
+        """Turn each record into one, with one call of the function for up to `batch_size` records: what a model needs.
+
+        The function gets a list of records, or columns of "numpy", "pandas" or "arrow" as `batch_format` says, and
+        gives as many results, in the order of the records. See docs/batches.md.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> def score(columns):
+        ...     return columns["f0"] * 0.5 + columns["f1"]
+        >>> features = env.from_collection([(2.0, 1.0), (4.0, 0.5)])
+        >>> list(features.map_batches(score, batch_format="numpy").execute_and_collect())
+        [2.0, 2.5]
+        """
+        operator = batches_op("map", func, batch_size, batch_format)
+        return self._apply("Map batches", operator, output_type)
+
+    def filter_batches(
+        self,
+        func: Callable[[Any], Any] | FilterBatchesFunction,
+        batch_size: int = 1024,
+        batch_format: str = "list",
+    ) -> DataStream[T]:
+        """Keep some records, with one call of the function for up to `batch_size` of them: it gives a mask, one boolean
+        for each record.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> prices = env.from_collection([("tea", 3), ("gold", 60)])
+        >>> dear = prices.filter_batches(lambda frame: frame["f1"] > 50, batch_format="pandas")
+        >>> list(dear.execute_and_collect())
+        [('gold', 60)]
+        """
+        operator = batches_op("filter", func, batch_size, batch_format)
+        result = self._apply("Filter batches", operator)
+        result._transformation.output_type = self._transformation.output_type
+        return result
+
+    def flat_map_batches(
+        self,
+        func: Callable[[Any], Any] | FlatMapBatchesFunction,
+        batch_size: int = 1024,
+        batch_format: str = "list",
+        output_type: Any = None,
+    ) -> DataStream:
+        """Turn each record into any number, with one call of the function for up to `batch_size` records: for each of
+        them it gives an iterable of results, which have that record's timestamp.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> lines = env.from_collection(["to be", "", "or not"])
+        >>> words = lines.flat_map_batches(lambda batch: [line.split() for line in batch])
+        >>> list(words.execute_and_collect())
+        ['to', 'be', 'or', 'not']
+        """
+        operator = batches_op("flat_map", func, batch_size, batch_format)
+        return self._apply("FlatMap batches", operator, output_type)
 
     def process(self, func: ProcessFunction[T, U], output_type: Any = None) -> DataStream[U]:
         """Full control: any number of outputs and side outputs per record.

@@ -7,6 +7,11 @@ from millstream.api.async_functions import (
     AsyncRetryPredicate,
     AsyncRetryStrategy,
 )
+from millstream.api.batch_functions import (
+    FilterBatchesFunction,
+    FlatMapBatchesFunction,
+    MapBatchesFunction,
+)
 from millstream.api.broadcast_functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
@@ -56,8 +61,10 @@ __all__ = [
     "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "FilterBatchesFunction",
     "FilterFunction",
     "FlatJoinFunction",
+    "FlatMapBatchesFunction",
     "FlatMapFunction",
     "Function",
     "JoinFunction",
@@ -65,6 +72,7 @@ __all__ = [
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "MapBatchesFunction",
     "MapFunction",
     "Partitioner",
     "ProcessAllWindowFunction",

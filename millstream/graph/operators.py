@@ -18,6 +18,7 @@ from millstream.common.watermark_strategy import WatermarkStrategy
 __all__ = [
     "AssignOp",
     "AsyncOp",
+    "BatchesOp",
     "BroadcastProcessOp",
     "CoFlatMapOp",
     "CoMapOp",
@@ -369,3 +370,16 @@ class AsyncOp(Operator):
     """The most requests that a subtask has under way."""
 
     retry: Any
+
+
+@dataclass(frozen=True, eq=False)
+class BatchesOp(Operator):
+    """A function over many records at once; `kind` is what its results mean: "map", "filter" or "flat_map"."""
+
+    function: Any
+    kind: str
+    batch_size: int
+    """The most records that the function is given."""
+
+    batch_format: str
+    """What it is given them as: one of `BATCH_FORMATS`."""

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from millstream.common import Time
-from millstream.datastream import AsyncDataStream, AsyncFunction
+from millstream.datastream import AsyncDataStream, AsyncFunction, MapBatchesFunction
 from millstream.errors import UserFunctionError
 from tests.integration import postgres as server
 
@@ -100,6 +100,40 @@ def test_enrichment(database: str, request: Any, spark: Any, monkeypatch: Any, c
         "salt for Cleo in Bonn",
         "oil for Ben in Oslo",
     ]
+
+
+class Twice(MapBatchesFunction):
+    """Fails once, in the middle of the input."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    def map_batches(self, batch: Any) -> Any:
+        if batch["value"].max() >= 260 and not self.note.exists():
+            self.note.touch()
+            raise ConnectionError("once")
+        return batch["value"] * 2
+
+
+def test_batches_of_columns(make_env: Any, tmp_path: Path) -> None:
+    """Functions over batches, in epochs of which one is replayed."""
+    env = make_env(
+        options={
+            "millstream.epoch.records": "100",
+            "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "3",
+            "restart-strategy.fixed-delay.delay": "10 ms",
+        }
+    )
+    env.enable_checkpointing(50)
+    numbers = env.from_collection(range(500)).rebalance()
+    doubled = numbers.map_batches(Twice(tmp_path / "note"), 30, "pandas")
+    kept = doubled.filter_batches(lambda n: n % 3 == 0, 20, "numpy")
+    found = kept.flat_map_batches(lambda batch: [[n, -n] for n in batch])
+    sixes = range(0, 1000, 6)
+    assert sorted(found.execute_and_collect("batches")) == sorted([*sixes, *(-n for n in sixes)])
+    assert (tmp_path / "note").exists()
 
 
 def test_guide() -> None:

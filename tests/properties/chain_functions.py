@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from millstream.api.sink import Sink, SinkWriter
@@ -13,10 +14,12 @@ from millstream.datastream import (
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
+    FilterBatchesFunction,
     FilterFunction,
     FlatMapFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    MapBatchesFunction,
     MapFunction,
     OutputTag,
     Partitioner,
@@ -67,6 +70,23 @@ def by_number(key: Any, count: int) -> int:
 
 def add_up(a: Any, b: Any) -> Any:
     return a[0], a[1] + b[1], max(a[2], b[2]), sorted(a[3] + b[3])
+
+
+def is_even(v: Any) -> bool:
+    return bool(v[1] % 2 == 0)
+
+
+def in_batches(one: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
+    """A function over batches that does what another does to each record."""
+    return lambda batch: [one(v) for v in batch]
+
+
+class BatchesOf(MapBatchesFunction):
+    def __init__(self, one):
+        self.one = one
+
+    def map_batches(self, batch):
+        return tuple(self.one(v) for v in batch)
 
 
 class Grow(MapFunction):
@@ -261,6 +281,19 @@ class Keep(MapFunction):
             spoil(self.kept)
         self.kept = v
         return v
+
+
+class KeepBatches(FilterBatchesFunction):
+    """Changes what it was given in the call before."""
+
+    def __init__(self):
+        self.kept = []
+
+    def filter_batches(self, batch):
+        for v in self.kept:
+            v[3].append("seen later")
+        self.kept = batch
+        return [True for v in batch]
 
 
 class KeepFilter(FilterFunction):

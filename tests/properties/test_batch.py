@@ -8,6 +8,7 @@ gives many results in STREAMING: the last one of each key counts, and nothing ma
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import event, given, note
@@ -82,13 +83,13 @@ def punctual(stage):
     return isinstance(stage, Timers) or stage.trigger in (None, ("event",))
 
 
-def run_over_time(mode, program, parallelism, epoch, **settings):
+def run_over_time(mode, program, parallelism, epoch, style=timed.PLAIN, **settings):
     results: list = []
     late: list = []
     with tempfile.TemporaryDirectory() as folder:
         settings["execution__checkpointing__dir"] = folder
         env = environment(parallelism, epoch, **settings).set_runtime_mode(mode)
-        main, side = timed.build(env, program, None, timed.PLAIN)
+        main, side = timed.build(env, program, None, style)
         main._sink("results", CollectOp(results.extend))
         if side is not None:
             side._sink("late", CollectOp(late.extend))
@@ -100,12 +101,15 @@ PARALLELISM = st.sampled_from([1, 2, 3])
 
 
 @pytest.mark.timeout(1800)
-@given(over_time(), PARALLELISM, PARALLELISM, st.sampled_from([None, 1, 2, 5]), MEMORY)
-def test_programs_over_time_give_the_same(program, one, other, epoch, memory):
+@given(
+    over_time(), PARALLELISM, PARALLELISM, st.sampled_from([None, 1, 2, 5]), MEMORY, st.booleans()
+)
+def test_programs_over_time_give_the_same(program, one, other, epoch, memory, in_batches):
     event(timed.label(program.stage) if isinstance(program.stage, Window) else "timers")
     event(f"in order: {program.disorder is None}, then: {program.then is not None}")
     streaming = run_over_time(STREAMING, program, one, epoch)
-    batch = run_over_time(BATCH, program, other, None, **options(memory))
+    style = replace(timed.PLAIN, batches=(3, "arrow")) if in_batches else timed.PLAIN
+    batch = run_over_time(BATCH, program, other, None, style, **options(memory))
     assert batch == streaming
     expected = ref.run(program)
     assert batch == (Counter(expected.results), Counter(expected.late))

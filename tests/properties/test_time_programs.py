@@ -320,11 +320,12 @@ def build(env, program, crash, style):
 
     stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
     for place, name in enumerate(program.steps):
-        function = ref.MAPS.get(name)
-        stream = stream.map(function) if function else stream.filter(ref.FILTERS[name])
-        stream = laid_out(stream).uid(f"step {place}")
+        stream = laid_out(step(stream, name, style)).uid(f"step {place}")
+    if style.batches is not None:
+        size, columns = style.batches
+        stream = laid_out(stream.map_batches(lambda batch: batch, size, columns)).uid("same")
     if crash is not None and crash[0] == "before":
-        stream = laid_out(stream.map(FailsOnce(crash[1]))).uid("fails")
+        stream = laid_out(fail_once(stream, crash[1], style)).uid("fails")
     if style.mutable:
         stream = laid_out(stream.map(Reuse())).uid("reuse")
         laid_out(stream.map(Spoil())).uid("spoil")._sink("spoilt", CollectOp(_forget))
@@ -343,8 +344,25 @@ def build(env, program, crash, style):
     if program.then is not None:
         stream = windowed(stream, program.then, style).uid("then")
     if crash is not None and crash[0] == "after":
-        stream = stream.map(FailsOnce(crash[1]))
+        stream = fail_once(stream, crash[1], style)
     return stream.process(Stamp()), late
+
+
+def step(stream, name, style):
+    """A map or a filter: a call for each record, or for each batch."""
+    maps = name in ref.MAPS
+    function = (ref.MAPS if maps else ref.FILTERS)[name]
+    if style.batches is None:
+        return stream.map(function) if maps else stream.filter(function)
+    call = stream.map_batches if maps else stream.filter_batches
+    return call(lambda batch: [function(v) for v in batch], style.batches[0])
+
+
+def fail_once(stream, record, style):
+    fails = FailsOnce(record)
+    if style.batches is None:
+        return stream.map(fails)
+    return stream.flat_map_batches(lambda batch: [[fails.map(v)] for v in batch], style.batches[0])
 
 
 def _forget(records):
@@ -353,11 +371,13 @@ def _forget(records):
 
 @dataclass(frozen=True)
 class Style:
-    """What the results must not depend on: what keys and values of states look like, whether records can be changed."""
+    """What the results must not depend on: what keys and values of states look like, whether records can be changed,
+    whether functions take them one by one or in batches (of so many, as such columns)."""
 
     keys: str
     values: str
     mutable: bool
+    batches: tuple[int, str] | None = None
 
 
 PLAIN = Style("text", "object", mutable=False)
@@ -369,6 +389,8 @@ STYLES = st.builds(
     st.just("text") | st.sampled_from(list(KEYS)),
     st.sampled_from(list(VALUES)),
     st.booleans(),
+    st.none()
+    | st.tuples(st.sampled_from([1, 2, 3, 7, 1000]), st.sampled_from(["numpy", "pandas", "arrow"])),
 )
 
 # -- drawing programs ------------------------------------------------------------------------------

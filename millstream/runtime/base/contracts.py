@@ -7,15 +7,18 @@ Whoever has the methods meets the contract; nobody inherits from these, so that 
 | `TableIndex` | a table of state | the calendar of timers, sessions by their ends |
 | `EndsEpoch` | a state store, before it is written | state with a time to live |
 | `ReadsTime`, `FollowsTime` | an operator's unit | the timer service of a function; a window operator |
+| `HoldsTime` | the time of a chain | an operator that gathers records |
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 __all__ = [
     "EndsEpoch",
     "FollowsTime",
+    "HoldsTime",
     "ReadsTime",
     "TableIndex",
 ]
@@ -57,3 +60,16 @@ class FollowsTime(ReadsTime, Protocol):
 
     def advance(self, watermark: int) -> None:
         """Set `watermark`, and do what is due at it."""
+
+
+class HoldsTime(Protocol):
+    """Keeps watermarks back while records that came before them wait in it."""
+
+    forward: Callable[[int], None]
+    """What a watermark that goes on goes through; set once the chain is built."""
+
+    def after(self, step: Callable[[int], None], value: int) -> None:
+        """Take a step once all has gone on that waits now."""
+
+    def release(self, watermark: int) -> None:
+        """Let go of all that waits, records and watermarks."""

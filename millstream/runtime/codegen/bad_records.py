@@ -19,12 +19,12 @@ from millstream.errors import (
     UserFunctionError,
     told,
 )
-from millstream.graph.operators import AsyncOp
+from millstream.graph.operators import AsyncOp, BatchesOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.base.text import shorten
 from millstream.runtime.wire.codec import dumps
 
-__all__ = ["BadRecords", "Cursor", "check_share", "is_guarded"]
+__all__ = ["BadRecords", "Cursor", "Place", "check_share", "is_guarded"]
 
 
 # Errors of ours that are about the record at hand.
@@ -42,31 +42,52 @@ _OF_THE_RECORD = (
 _ENOUGH = 100
 
 
+Place = tuple[str, int]
+"""What a record was read from, and its number there."""
+
+
 class Cursor:
     """Which record a chain is at, worked out only when somebody asks."""
 
-    __slots__ = ("_first", "_probe", "_size", "source")
+    __slots__ = ("_first", "_pinned", "_probe", "_size", "_source")
 
     def __init__(self) -> None:
-        self.source = ""
+        self._source = ""
         self._first = 0
         self._size = 0
         self._probe: Iterator[Any] = iter(())
+        self._pinned: Place | None = None
 
     def at(self, source: str, first: int, chunk: list[Any], probe: Iterator[Any]) -> None:
         """A chunk begins, whose first record has the place `first`."""
-        self.source, self._first, self._size, self._probe = source, first, len(chunk), probe
+        self._source, self._first, self._size, self._probe = source, first, len(chunk), probe
+
+    def pin(self, place: Place | None) -> None:
+        """What is processed from here on was read at another place; None is the end of that."""
+        self._pinned = place
+
+    def place(self) -> Place:
+        """Where the record at hand was read."""
+        if self._pinned is not None:
+            return self._pinned
+        return self._source, self._first + self._size - length_hint(self._probe) - 1
+
+    @property
+    def source(self) -> str:
+        """What the record at hand was read from."""
+        return self.place()[0]
 
     @property
     def position(self) -> int:
-        """The place of the record at hand."""
-        return self._first + self._size - length_hint(self._probe) - 1
+        """The number of the record at hand there."""
+        return self.place()[1]
 
 
 def is_guarded(node: StreamNode) -> bool:
-    """True if the operator's failures are not the job's. An async operator sees to its own."""
-    policy = node.error_policy
-    return policy is not None and policy.kind != "fail" and not isinstance(node.operator, AsyncOp)
+    """True if the failure of the record at hand is not the job's. Operators whose records fail later see to it
+    themselves."""
+    policy, own = node.error_policy, isinstance(node.operator, AsyncOp | BatchesOp)
+    return policy is not None and policy.kind != "fail" and not own
 
 
 class BadRecords:

@@ -11,7 +11,7 @@ from millstream.api.functions import Function
 from millstream.common.constants import NO_TIME
 from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
-from millstream.graph.operators import FilterOp, Key, PrintOp
+from millstream.graph.operators import BatchesOp, FilterOp, Key, Operator, PrintOp
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.codegen.bad_records import Cursor
 from millstream.runtime.codegen.code import Code, Location, Module
@@ -291,7 +291,7 @@ class ChainBuilder:
         """Lines that make a record fit its declared type."""
         declared = self.tree.declared_type(node, tag)
         # A filter's records have been checked where they came from.
-        if declared is None or (tag is None and type(node.operator) is FilterOp):
+        if declared is None or (tag is None and _filters(node.operator)):
             return
         check = declared.check_expression(variable)
         if check is not None and not fits:
@@ -367,3 +367,10 @@ class ChainBuilder:
             sender = code.bind(writer, "writer")
             with code.block(f"if len({records}) >= {sender}.limit:"):
                 code.line(f"{sender}.flush({index})")
+
+
+def _filters(operator: Operator) -> bool:
+    """True if what an operator gives are records that it got."""
+    return isinstance(operator, FilterOp) or (
+        isinstance(operator, BatchesOp) and operator.kind == "filter"
+    )

@@ -35,7 +35,7 @@ from millstream.checkpoint.statefile import table_name
 from millstream.common.constants import MAX_TIME, NO_TIME
 from millstream.graph.operators import Operator
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.base.contracts import FollowsTime, ReadsTime
+from millstream.runtime.base.contracts import FollowsTime, HoldsTime, ReadsTime
 from millstream.runtime.base.several import SEVERAL, check_several, may_return
 from millstream.runtime.codegen.bad_records import BadRecords, is_guarded
 from millstream.runtime.codegen.builder import ChainBuilder
@@ -61,6 +61,9 @@ class OperatorUnit(Generic[Op]):
 
     stage: WatermarkStage | None = None
     """Where watermarks begin; what comes from above ends there."""
+
+    holder: HoldsTime | None = None
+    """What keeps watermarks back; what is below gets them from there."""
 
     one_for_one = False
     """The operator gives one record for each that it takes, if none fails."""

@@ -139,7 +139,7 @@ class AsyncIO:
         request = _Request(
             value,
             timestamp,
-            None if cursor is None else (cursor.source, cursor.position),
+            None if cursor is None else cursor.place(),
             self._clock + min(gap, _LONGEST_GAP) + self._timeout,
         )
         if self._emit_letter is not None and not self._reuse:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.api.output_tag import OutputTag
-from millstream.graph.operators import AsyncOp, WindowOp
+from millstream.graph.operators import AsyncOp
 from millstream.graph.stream_graph import StreamNode
-from millstream.graph.time import uses_timers
 from millstream.runtime.codegen.bad_records import BadRecords
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.outlet import Outlet
 from millstream.runtime.codegen.unit import TimedUnit
 from millstream.runtime.operators.async_calls import holder_of
 from millstream.runtime.operators.async_io import AsyncIO
+from millstream.runtime.operators.one_by_one import comes_one_by_one
 from millstream.runtime.state.copying import own
 
 __all__ = ["AsyncUnit"]
@@ -35,13 +35,12 @@ class AsyncUnit(TimedUnit[AsyncOp]):
             self.bad = BadRecords(node, builder.cursor)
             self._letters = None if policy.tag is None else Outlet()
         holder = holder_of(self.op.function)
-        one_by_one = all(_one_by_one(above) for above in builder.tree.above(node))
         self._io = AsyncIO(
             self.op,
             node.name,
             holder,
             self._results,
-            builder.cursor if one_by_one else None,
+            builder.cursor if comes_one_by_one(builder, node) else None,
             self.bad,
             self._letters,
             None if self.bad is None else _fitting(builder, node),
@@ -89,8 +88,3 @@ def _fitting(b: ChainBuilder, node: StreamNode) -> Callable[[Any], Any]:
         return (result[0], value) if side else value
 
     return fit
-
-
-def _one_by_one(node: StreamNode) -> bool:
-    """True if what an operator emits is of the record that is being read."""
-    return not isinstance(node.operator, AsyncOp | WindowOp) and not uses_timers(node.operator)

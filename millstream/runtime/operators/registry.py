@@ -12,6 +12,7 @@ from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.unit import OperatorUnit
 from millstream.runtime.operators.aggregate import ReduceUnit, RollingUnit
 from millstream.runtime.operators.async_unit import AsyncUnit
+from millstream.runtime.operators.batches import batches_unit
 from millstream.runtime.operators.broadcast import broadcast_unit
 from millstream.runtime.operators.feedback import FeedbackUnit
 from millstream.runtime.operators.joining import IntervalJoinUnit, WindowJoinUnit
@@ -52,6 +53,7 @@ UNITS: dict[type[ops.Operator], Callable[[ChainBuilder, StreamNode], OperatorUni
     ops.WindowJoinOp: WindowJoinUnit,
     ops.IntervalJoinOp: IntervalJoinUnit,
     ops.AsyncOp: AsyncUnit,
+    ops.BatchesOp: batches_unit,
     ops.SinkFunctionOp: SinkFunctionUnit,
     ops.SinkOp: SinkUnit,
     ops.FeedbackOp: FeedbackUnit,

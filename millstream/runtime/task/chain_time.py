@@ -2,12 +2,14 @@
 
 A watermark walks the tree of operators as records do, but through plain calls: each operator fires what is due, then
 the watermark goes on to what reads it (rule 7), and behind every edge it becomes a mark in the buffers. A
-`WatermarkStage` ends that walk and begins another of its own (rule 5).
+`WatermarkStage` ends that walk and begins another of its own (rule 5), and so does an operator that gathers records:
+there a watermark waits with the records that came before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from millstream.checkpoint.manifest import GeneratorState
@@ -48,13 +50,20 @@ class ChainTime:
         self.stages: dict[str, WatermarkStage] = {
             unit.node.uid: unit.stage for unit in units.values() if unit.stage is not None
         }
-        self._asked = list(self.stages.values()) if builder.settings.ask_generators else []
+        self._asks: list[Step] = []
+        if builder.settings.ask_generators:
+            self._asks = [self._asking(unit) for unit in units.values() if unit.stage is not None]
         self._timed = that_do(units.values(), "set_watermark")
         self._ticking = that_do(units.values(), "next_tick")
         self._ticks = [in_operator(unit.node, unit.tick) for unit in self._ticking]
         # From the head down: those below have to wait for what those above give them.
         self._polls = [in_operator(u.node, u.poll) for u in that_do(units.values(), "poll")]
         self._settles = [in_operator(u.node, u.settle) for u in that_do(units.values(), "settle")]
+        self._releases = [
+            in_operator(unit.node, unit.holder.release)
+            for unit in units.values()
+            if unit.holder is not None
+        ]
         self._edges = {edge.id: edge for edge in inputs}
         self._marked: list[EdgeWriter] = [
             builder.writers[edge.id] for edge in builder.tree.out_edges if edge.watermarked
@@ -78,8 +87,10 @@ class ChainTime:
             if unit.stage is not None:
                 steps, status = self._below(unit.node)
                 unit.stage.forward = _through(steps)
-                unit.stage.forward_idle = _through_status(status)
+                unit.stage.forward_idle = self._through_status(status)
                 self._told_by[unit.node.uid] = status
+            if unit.holder is not None:
+                unit.holder.forward = _through(self._below(unit.node)[0])
         head = units[builder.vertex.head.id]
         self.head_stage = head.stage
         """Where a source's own watermarks go in."""
@@ -89,7 +100,18 @@ class ChainTime:
             self._steps = [head.stage.upstream]
         else:
             steps, self._status = self._below(head.node)
-            self._steps = [*self._own_steps(head), *steps]
+            self._steps = [*self._own_steps(head), *([] if head.holder is not None else steps)]
+
+    def _asking(self, unit: OperatorUnit[Any]) -> Step:
+        """Asks a stage for its watermark, once it has got the records that wait above it."""
+        stage = unit.stage
+        assert stage is not None
+        ask: Step = lambda _: stage.periodic()  # noqa: E731
+        for above in self._tree.above(unit.node):
+            holder = self._units[above.id].holder
+            if holder is not None:
+                ask = partial(holder.after, ask)
+        return ask
 
     def _own_steps(self, unit: OperatorUnit[Any]) -> list[Step]:
         return [in_operator(unit.node, own.advance) for own in that_do([unit], "advance")]
@@ -99,22 +121,27 @@ class ChainTime:
         steps: list[Step] = []
         status: list[EdgeWriter] = []
         tree = self._tree
-        # A list and no recursion: a chain may be longer than Python's stack.
-        pending = [node]
+        # A list and no recursion: a chain may be longer than Python's stack. With each node, whether the walk comes to
+        # it, or ends above it where watermarks are held.
+        pending = [(node, True)]
         while pending:
-            at = pending.pop()
+            at, walks = pending.pop()
             if at is not node:
                 unit = self._units[at.id]
+                if walks:
+                    steps.extend(
+                        self._own_steps(unit) if unit.stage is None else [unit.stage.upstream]
+                    )
                 if unit.stage is not None:
-                    steps.append(unit.stage.upstream)
                     continue
-                steps.extend(self._own_steps(unit))
+                walks = walks and unit.holder is None
             for edge in tree.edges_of(at):
                 if edge.watermarked:
                     writer = self._writers[edge.id]
-                    steps.append(self._marker(writer))
+                    if walks:
+                        steps.append(self._marker(writer))
                     status.append(writer)
-            pending.extend(reversed(tree.readers_of(at)))
+            pending.extend((reader, walks) for reader in reversed(tree.readers_of(at)))
         return steps, status
 
     def _marker(self, writer: EdgeWriter) -> Step:
@@ -209,8 +236,21 @@ class ChainTime:
 
     def _tell(self, idle: bool) -> None:
         self.idle = idle
-        for writer in self._status:
-            writer.mark(IDLE if idle else ACTIVE)
+        self._through_status(self._status)(idle)
+
+    def _through_status(self, writers: list[EdgeWriter]) -> Callable[[bool], None]:
+        def forward(idle: bool) -> None:
+            # Nobody waits for who is idle, so nothing may come after that.
+            self._release()
+            for writer in writers:
+                writer.mark(IDLE if idle else ACTIVE)
+
+        return forward
+
+    def _release(self) -> None:
+        """Operators that gather records let go of them."""
+        for release in self._releases:
+            release(self.watermark)
 
     def frames_done(self) -> None:
         """All rows of the epoch are there. The partitions of a Spark frame come and go with the epochs, so together
@@ -240,8 +280,8 @@ class ChainTime:
         """Ask the generators; let go on what is under way."""
         for poll in self._polls:
             poll(self.watermark)
-        for stage in self._asked:
-            stage.periodic()
+        for ask in self._asks:
+            ask(self.watermark)
 
     def settle(self) -> None:
         """Wait for what is under way: what comes next is of another split or another epoch."""
@@ -254,7 +294,8 @@ class ChainTime:
         return min(times, default=None)
 
     def tick(self, now: int) -> None:
-        """Fire the timers of the clock."""
+        """Fire the timers of the clock, for what has come."""
+        self._release()
         for tick in self._ticks:
             tick(now)
 
@@ -314,6 +355,9 @@ class ChainTime:
         if finished:
             for stage in self.stages.values():
                 stage.periodic()
+        # What those watermarks have set off.
+        self._release()
+        if finished:
             for writer in self._marked:
                 writer.mark(END_OF_INPUT, OF_THE_SOURCE if over else 0)
         return {uid: stage.save() for uid, stage in self.stages.items()}
@@ -390,13 +434,5 @@ def _through(steps: list[Step]) -> Step:
     def forward(watermark: int) -> None:
         for step in steps:
             step(watermark)
-
-    return forward
-
-
-def _through_status(writers: list[EdgeWriter]) -> Callable[[bool], None]:
-    def forward(idle: bool) -> None:
-        for writer in writers:
-            writer.mark(IDLE if idle else ACTIVE)
 
     return forward

@@ -581,6 +581,8 @@ class LevelTask:
         of_source = chain.vertex.is_source
         if not of_source:
             chain.time.periodic()
+            # What the last watermarks have set off.
+            chain.time.settle()
             times = (None if self._ended else chain.time.probe(), chain.time.next_tick())
             wake.extend(at for at in times if at is not None)
         times_state = self._slot.times.get(chain.vertex.id)

@@ -339,6 +339,23 @@ def async_io_letters(env):
     return printed(asked)
 
 
+@program("a function over batches")
+def map_batches(env):
+    return printed(pairs(env).map_batches(list, 100))
+
+
+@program("a flat map over batches, behind another")
+def flat_map_batches(env):
+    return printed(pairs(env).filter_batches(list, 10).flat_map_batches(list, 20))
+
+
+@program("a filter over batches, whose failures become letters")
+def filter_batches_letters(env):
+    kept = pairs(env).filter_batches(list, 10, "numpy").on_error(ErrorPolicy.dead_letter(BAD))
+    kept.get_side_output(BAD).print("bad")
+    return printed(kept)
+
+
 @program("a sink function")
 def sink_function(env):
     return pairs(env).add_sink(Nowhere())

@@ -128,6 +128,8 @@ KEEP_NOTHING = {
     "process": lambda s: s.process(Process()),
     "connect": lambda s: s.connect(s).map(Both()),
     "co-process": lambda s: s.connect(s).process(Co()),
+    "batches": lambda s: s.map_batches(list),
+    "keyed batches": lambda s: s.key_by(key).filter_batches(list),
     "async": lambda s: AsyncDataStream.unordered_wait(s, Asks(), "1 s", 10),
     "project": lambda s: s.map(lambda v: (v, v)).project(0),
 }
