@@ -366,7 +366,7 @@ def test_jobs_with_long_epochs_have_rounds():
         {"mode": RuntimeExecutionMode.BATCH},
         {"build": lambda stream: loop(stream.iterate())},
     ],
-    ids=str,
+    ids=lambda options: next(iter(options)),
 )
 def test_other_jobs_have_not(options):
     assert not can_have_rounds(job_with(**options))
