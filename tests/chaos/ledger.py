@@ -30,10 +30,11 @@ class Strike:
 
 @dataclass
 class Round:
-    """What one seed has done to one job, and what came of it."""
+    """What one seed has done to one job, and what came of it. `kills` is how many drivers and workers were to die."""
 
     job: str
     seed: int
+    kills: int = 5
     began: str = ""
     seconds: float = 0.0
     commit: str = ""

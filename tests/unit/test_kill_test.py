@@ -149,8 +149,22 @@ def test_what_is_wrong_is_kept_and_said_and_the_next_rounds_go_on(ledger, capsys
     assert "NOT CLEAN" in capsys.readouterr().err
 
 
+def test_a_round_that_struck_nothing_does_not_count_and_is_the_last(ledger, capsys):
+    rounds = []
+
+    def never_ready(one, folder):
+        rounds.append(one)
+        one.failures = ["a driver neither goes on nor ends"]
+
+    assert run(ledger, {"state": never_ready}, "--rounds", "5") == 1
+    assert len(rounds) == 1
+    assert ledger.rounds() == []
+    assert "nothing was struck" in capsys.readouterr().err
+
+
 def test_a_round_that_breaks_is_a_failure_without_paths_of_this_machine(ledger, tmp_path):
     def broken(one, folder):
+        one.strikes = [Strike("driver", "restore")]
         raise OSError(f"no file {folder}/run-0/out, nor {tmp_path}/more")
 
     assert run(ledger, {"state": broken}, "--rounds", "1") == 1
