@@ -38,7 +38,7 @@ from millstream.runtime.driver.run import JobRun
 from millstream.runtime.state import store
 from millstream.runtime.state.operator_state import parts_of
 from millstream.runtime.state.store import StateStore, compact
-from millstream.runtime.task import spec, task
+from millstream.runtime.task import slot, spec, task
 from millstream.runtime.task.task import LevelTask
 from millstream.runtime.wire.rows import RowBatch
 from millstream.state import edit, editor
@@ -325,12 +325,12 @@ class World(Outlets):
 
     @contextmanager
     def acting(self, attempt: Attempt, slots: dict):
-        before = self.acting_attempt, task._slots
-        self.acting_attempt, task._slots = attempt, slots
+        before = self.acting_attempt, slot._slots
+        self.acting_attempt, slot._slots = attempt, slots
         try:
             yield
         finally:
-            self.acting_attempt, task._slots = before
+            self.acting_attempt, slot._slots = before
 
     def run_epoch(self, spec, epoch: int, work) -> list[EpochRow]:
         if epoch > 500:
@@ -927,7 +927,7 @@ def simulated():
         (EpochDriver, "_do", _do(EpochDriver._do)),
         (JobFolder, "start", _start(JobFolder.start)),
         (JobFolder, "close", _close(JobFolder.close)),
-        (task, "_slots", {}),
+        (slot, "_slots", {}),
     ]
     with ExitStack() as stack:
         memory = "/dev/shm"
