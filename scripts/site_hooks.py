@@ -143,7 +143,7 @@ def source_page(path: str) -> str:
     if there.is_dir():
         names = [name for name in sorted(there.iterdir()) if shown(name)]
         rows = "".join(
-            f'<li><a href="{html.escape(name.name)}.html">{html.escape(name.name)}</a></li>\n'
+            f'<li><a href="{html.escape(address(f"{path}/{name.name}", path))}">{html.escape(name.name)}</a></li>\n'
             for name in names
         )
         body = f"<ul>\n{rows}</ul>"
@@ -157,6 +157,17 @@ def source_page(path: str) -> str:
             else f"<pre>{html.escape(text)}</pre>"
         )
     return SOURCE_PAGE.format(title=html.escape(path), up=up, body=body)
+
+
+def address(path: str, folder: str) -> str:
+    """Where a file of a folder is, as seen from the folder's list.
+
+    >>> address("examples/files.py", "examples"), address("docs/time.md", "docs")
+    ('files.py.html', '../../time.html')
+    """
+    there = place(path) or ""
+    page = f"{there.removesuffix('.md')}.html" if there.endswith(".md") else there
+    return posixpath.relpath(page, posixpath.dirname(place(folder) or ""))
 
 
 def shown(path: Path) -> bool:

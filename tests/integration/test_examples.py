@@ -176,4 +176,5 @@ def test_readme(spark: Any, monkeypatch: Any, capfd: Any, tmp_path: Path) -> Non
     program, output = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
     script = tmp_path / "readme.py"
     script.write_text(program)
+    assert program in (ROOT / "docs" / "index.md").read_text()
     assert Counter(run(script, [], monkeypatch, capfd)) == Counter(output.splitlines())

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from millstream.cli import main
 from millstream.cli.init import project_files
+from tests.documents import blocks_in
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -68,6 +69,23 @@ def test_the_first_program_on_spark(spark: Any, tmp_path: Path) -> None:
     script = tmp_path / "words.py"
     script.write_text(text)
     assert run("run", str(script)) == shown
+
+
+@pytest.mark.spark
+def test_the_tutorials_last_program_on_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other steps need none: tests/unit/testing/test_tutorial.py."""
+    first, *_, last = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+    monkeypatch.chdir(tmp_path)
+    data = next(b.text for b in blocks_in(first.read_text()) if b.text.startswith("{"))
+    (tmp_path / "sacks.jsonl").write_text(data)
+    blocks = blocks_in(last.read_text())
+    (tmp_path / "mill.py").write_text(blocks[0].text)
+    index = next(n for n, block in enumerate(blocks) if "sort pallets" in block.text)
+    run("run", "-p", "2", "mill.py")
+    lines = [line for path in Path("pallets").iterdir() for line in path.read_text().splitlines()]
+    assert sorted(lines) == blocks[index + 1].text.splitlines()
 
 
 def test_the_plan(tmp_path: Path) -> None:
