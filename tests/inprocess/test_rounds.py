@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import millstream.state
+from millstream.api.error_policy import ErrorPolicy
 from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.checkpoint.manifest import list_epochs
 from millstream.common.restart_strategy import RestartStrategies
@@ -107,6 +108,14 @@ class Count(KeyedProcessFunction):
         yield ctx.get_current_key(), self.count.value()
 
 
+def restarted(env):
+    """Have the job started again at once, five times."""
+    strategy = RestartStrategies.fixed_delay_restart(5, 0)
+    for key, value in strategy.to_configuration().to_dict().items():
+        env.get_configuration().set_string(key, value)
+    return env
+
+
 class World:
     """A job that counts numbers by their last digit, in epochs that end when they are asked to."""
 
@@ -119,9 +128,7 @@ class World:
             parallelism, execution__checkpointing__dir=folder / "checkpoints", **options
         )
         self.env = env.enable_checkpointing(NEVER)
-        strategy = RestartStrategies.fixed_delay_restart(5, 0)
-        for key, value in strategy.to_configuration().to_dict().items():
-            env.get_configuration().set_string(key, value)
+        restarted(env)
         numbers = env.from_source(
             Given(self.number), WatermarkStrategy.no_watermarks(), "numbers"
         ).uid("numbers")
@@ -153,7 +160,7 @@ class World:
 
     @property
     def over(self):
-        return self.client.get_job_status().result().is_terminal_state()
+        return is_over(self.client)
 
     @property
     def seen(self):
@@ -164,6 +171,10 @@ class World:
         """What readers of the folder see."""
         files = [f for f in self.out.rglob("*") if f.is_file() and not f.name.startswith(".")]
         return Counter(line for file in files for line in file.read_text().splitlines())
+
+
+def is_over(client):
+    return client.get_job_status().result().is_terminal_state()
 
 
 def counts(upto):
@@ -222,6 +233,39 @@ def test_a_failure_in_a_later_round_repeats_the_epoch(tmp_path):
     assert Counter(world.collected) == counts(60)
     assert world.written == as_text(counts(60))
     assert world.client.get_metrics().restarts == 2
+
+
+def test_what_an_epoch_repeats_is_counted_once(tmp_path):
+    world = World(tmp_path, fails_at=33, fails=2).start().give(10)
+    world.client.trigger_savepoint(str(tmp_path / "savepoints")).result()
+    world.give(25)
+    _there[world.number] = 60
+    until(lambda: counts(60) <= Counter(world.seen))
+    world.stop(tmp_path / "last")
+    metrics = world.client.get_metrics()
+    assert metrics.restarts == 2
+    assert metrics.records == 60
+    (sources,) = (v for v in metrics.vertices.values() if "numbers" in v.operators)
+    assert sum(sources.num_records_in) == 60
+    assert sum(part.records_in for part in sources.operators["numbers"]) == 60
+
+
+def test_bad_records_of_an_epoch_that_is_repeated_are_not_more_than_they_are(tmp_path):
+    number = next(_numbers)
+    _there[number], _seen[number], _fails[number] = 0, [], 2
+    env = restarted(environment().enable_checkpointing(NEVER))
+    numbers = env.from_source(Given(number), WatermarkStrategy.no_watermarks(), "numbers")
+    # One of a hundred is borne, and one of a hundred is bad.
+    divided = numbers.map(lambda n: (1 // (n - 3), n)[1]).uid("divide")
+    divided = divided.on_error(ErrorPolicy.skip(max_share=0.01))
+    divided.map(Fail(number, 70)).add_sink(See(number))
+    client = env.execute_async("bad")
+    for upto in (60, 100):
+        _there[number] = upto
+        until(lambda: _seen[number][-1:] == [_there[number] - 1] or is_over(client))
+    client.stop_with_savepoint(True, str(tmp_path)).result()
+    metrics = client.get_metrics()
+    assert (metrics.restarts, metrics.bad_records) == (2, {"divide": (1, 100)})
 
 
 def test_a_job_that_fails_for_good_in_a_later_round_says_why(tmp_path):

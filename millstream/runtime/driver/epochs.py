@@ -207,6 +207,7 @@ class EpochDriver:
         # An epoch that was to be the last and failed has told nobody.
         self._draining = False
         self._rounds.reset()
+        self.metrics.take_back()
         manifest = start.manifest
         if manifest is not None:
             self.outputs.starts_from(manifest.made.job_id, manifest.made.epoch)
@@ -400,7 +401,7 @@ class EpochDriver:
             ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
         if not last:
-            self._round_ran(epoch, reports, ordered)
+            self._round_ran(reports, ordered)
             return None
         rows = [row for row in ordered if row.edge != REPORT]
         self._rows, self._ran = deque([*rounds.rows, *rows]), epoch
@@ -436,13 +437,11 @@ class EpochDriver:
         rounds.reset()
         return events.Ran(acknowledgements, times, at=time.time(), offsets=offsets)
 
-    def _round_ran(
-        self, epoch: int, reports: Sequence[TaskReport], rows: Sequence[EpochRow]
-    ) -> None:
+    def _round_ran(self, reports: Sequence[TaskReport], rows: Sequence[EpochRow]) -> None:
         """A round has run that is not the epoch's last."""
         self.planner.take_reports(reports)
         self._warn_of_late(reports)
-        self.metrics.update(epoch, reports, self.planner.limited)
+        self.metrics.update_round(reports, self.planner.limited)
         for uid, (bad, seen) in self.metrics.bad_records.items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
