@@ -268,6 +268,17 @@ def test_bad_records_of_an_epoch_that_is_repeated_are_not_more_than_they_are(tmp
     assert (metrics.restarts, metrics.bad_records) == (2, {"divide": (1, 100)})
 
 
+def test_a_failure_in_a_later_round_closes_the_files_of_all_subtasks(tmp_path):
+    world = World(tmp_path, fails_at=33).start().give(25)
+    _there[world.number] = 60
+    until(lambda: counts(60) <= Counter(world.seen))
+    # Of each subtask one, of the attempt that runs.
+    hidden = [file for file in world.out.rglob(".*") if file.is_file()]
+    assert len(hidden) == 2
+    world.client.cancel().result()
+    assert not [file for file in world.out.rglob("*") if file.is_file()]
+
+
 def test_a_job_that_fails_for_good_in_a_later_round_says_why(tmp_path):
     world = World(tmp_path, fails_at=12, fails=100).start().give(10)
     _there[world.number] = 20
