@@ -10,12 +10,14 @@ import pytest
 
 import millstream.state
 from millstream.api.error_policy import ErrorPolicy
+from millstream.api.functions import SourceFunction
 from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.checkpoint.manifest import list_epochs
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.serialization import Encoder
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.file.sink import FileSink
+from millstream.connectors.source_function import SourceFunctionSource
 from millstream.datastream import (
     KeyedProcessFunction,
     MapFunction,
@@ -106,6 +108,18 @@ class Count(KeyedProcessFunction):
     def process_element(self, value, ctx):
         self.count.update((self.count.value() or 0) + 1)
         yield ctx.get_current_key(), self.count.value()
+
+
+class CountTo(SourceFunction):
+    def __init__(self, end):
+        self.end = end
+
+    def run(self, ctx):
+        for number in range(self.end):
+            ctx.collect(number)
+
+    def cancel(self):
+        pass
 
 
 def restarted(env):
@@ -277,6 +291,17 @@ def test_a_failure_in_a_later_round_closes_the_files_of_all_subtasks(tmp_path):
     assert len(hidden) == 2
     world.client.cancel().result()
     assert not [file for file in world.out.rglob("*") if file.is_file()]
+
+
+def test_a_source_that_waits_for_a_commit_gets_one():
+    """A full buffer makes room when there is a checkpoint, which nobody would wait an hour for."""
+    number = next(_numbers)
+    _seen[number] = []
+    env = environment().enable_checkpointing(NEVER)
+    source = SourceFunctionSource(CountTo(1000), buffer_size=100)
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "count").add_sink(See(number))
+    env.execute("full")
+    assert _seen[number] == list(range(1000))
 
 
 def test_a_job_that_fails_for_good_in_a_later_round_says_why(tmp_path):

@@ -373,7 +373,7 @@ class EpochDriver:
         assert self._coordinator is not None
 
         def ends() -> bool:
-            return self._rounds.due or self._is_asked()
+            return self._rounds.due or self._is_asked() or self.planner.waits_for_commit()
 
         work = None if ends() else self.planner.plan(self._cancelled, wake=ends)
         if self._cancelled.is_set():

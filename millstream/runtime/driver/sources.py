@@ -258,6 +258,15 @@ class SourceCoordinator:
                 splits, over = self._tells[uid]
                 self.clocks.told_of(uid, splits, over=over)
 
+    def waits_for_commit(self, offset: Offset) -> bool:
+        """True if a split has been read as far as it goes before somebody says that this is done."""
+        return any(
+            self._enumerators[uid].waits_for_commit(split, position.at)
+            for uid, positions in offset.items()
+            if uid in self._enumerators
+            for split, position in positions.items()
+        )
+
     def commit(self, offset: Offset) -> None:
         """Everything before `offset` is done."""
         self.told(offset)
