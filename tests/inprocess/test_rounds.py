@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 import millstream.state
@@ -28,7 +29,15 @@ from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import StateLost, UserFunctionError
 from millstream.graph.operators import CollectOp
 from millstream.runtime.driver.local import run_epoch
-from millstream.runtime.driver.plan_file import read_plan, replayable
+from millstream.runtime.driver.plan_file import (
+    EpochPlan,
+    LaterRound,
+    bytes_of,
+    planned,
+    read_plan,
+    replayable,
+    write_plan,
+)
 from millstream.runtime.driver.replay import replay_epoch
 from millstream.runtime.driver.rounds import Rounds, can_have_rounds
 from millstream.runtime.operators.watching import Watcher
@@ -332,6 +341,41 @@ def test_an_epoch_is_replayed_with_all_its_rounds(tmp_path):
         dict.fromkeys(range(10), 3)
     )
     world.client.cancel().result()
+
+
+def test_the_plan_of_an_epoch_of_many_rounds_is_written_in_parts(tmp_path):
+    storage = folder_of(tmp_path)
+    part = SplitRange(0, SplitProgress("numbers", "only", 0, 2, False, 0, {}), ["x" * 100_000] * 2)
+    work, sizes = [SubtaskRanges(3, 0, (part,), False)], []
+    first = planned(work, {3: "numbers"})
+    held = bytes_of(first)
+    plan = EpochPlan(
+        token="now",
+        epoch=7,
+        base=6,
+        job_id="",
+        at=0,
+        first=False,
+        strict=True,
+        operators={},
+        work=first,
+    )
+    write_plan(storage, plan)
+    for at in range(300):
+        more = planned(work, {3: "numbers"}, held)
+        held += bytes_of(more)
+        plan = msgspec.structs.replace(plan, later=[*plan.later, LaterRound(at, more)])
+        write_plan(storage, plan)
+        sizes.append(max(file.stat().st_size for file in tmp_path.rglob("_plan*")))
+    assert held < 1 << 20
+    assert max(sizes) < 1.1 * (1 << 20)
+    assert read_plan(storage, 6) == plan
+    assert sum(p.left_out for later in plan.later for w in later.work for p in w.ranges) > 200
+    # What another attempt writes is not mixed with this.
+    for upto in (0, 64):
+        again = msgspec.structs.replace(plan, token="again", later=plan.later[:upto])
+        write_plan(storage, again)
+        assert read_plan(storage, 6) == again
 
 
 def test_epochs_end_when_they_are_due(tmp_path):

@@ -34,7 +34,13 @@ from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.loops import fed_back_to
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
-from millstream.runtime.driver.plan_file import EpochPlan, LaterRound, planned, write_plan
+from millstream.runtime.driver.plan_file import (
+    EpochPlan,
+    LaterRound,
+    bytes_of,
+    planned,
+    write_plan,
+)
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.requests import Ticket, taken
 from millstream.runtime.driver.rescale import Rescales
@@ -119,7 +125,9 @@ class EpochDriver:
         # What goes into the manifest of the epoch at hand beside that.
         self._noted: dict[str, Any] = {}
         self._spec: JobSpec | None = None
+        # As it was written last, and how many bytes of records are in it.
         self._plan_written: EpochPlan | None = None
+        self._planned_bytes = 0
         self.replayable: int | None = None
         """The epoch whose tasks run, if its plan has been written down."""
 
@@ -466,15 +474,16 @@ class EpochDriver:
             # Without its first rounds nothing can be said of the others.
             return
         self.replayable = None
-        token = uuid.uuid4().hex[:16]
         try:
-            work = planned(self._work, self._sources)
             if self._rounds.number and self._plan_written is not None:
+                work = planned(self._work, self._sources, self._planned_bytes)
                 later = [*self._plan_written.later, LaterRound(clock.now(), work)]
-                plan = msgspec.structs.replace(self._plan_written, token=token, later=later)
+                plan = msgspec.structs.replace(self._plan_written, later=later)
             else:
+                self._planned_bytes = 0
+                work = planned(self._work, self._sources)
                 plan = EpochPlan(
-                    token=token,
+                    token=uuid.uuid4().hex[:16],
                     epoch=epoch,
                     base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
                     job_id=spec.job_id,
@@ -485,12 +494,13 @@ class EpochDriver:
                     work=work,
                 )
             self._plan_written = plan
+            self._planned_bytes += bytes_of(work)
             write_plan(self.folder.storage, plan)
         except Exception as error:
             # The job does not need it.
             _log.warning("epoch %d cannot be replayed, its plan was not written: %s", epoch, error)
             return
-        self._noted["plan"] = token
+        self._noted["plan"] = plan.token
         self.replayable = epoch
 
     @contextlib.contextmanager
