@@ -39,7 +39,7 @@ from millstream.runtime.driver.plan_file import (
     write_plan,
 )
 from millstream.runtime.driver.replay import replay_epoch
-from millstream.runtime.driver.rounds import Rounds, can_have_rounds
+from millstream.runtime.driver.rounds import Rounds, can_have_rounds, longest_round
 from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.task.slot import close_run
 from millstream.runtime.wire.ranges import Round, SplitRange, SubtaskRanges, round_of
@@ -494,6 +494,15 @@ def test_jobs_with_long_epochs_have_rounds():
 )
 def test_other_jobs_have_not(options):
     assert not can_have_rounds(job_with(**options))
+
+
+@pytest.mark.parametrize(
+    ("interval", "length", "longest"),
+    [(10_000, "1 s", 10.0), (1_800_000, "1 s", 60.0), (1_800_000, "5 min", 300.0)],
+)
+def test_no_round_is_so_long_that_processes_seem_idle(interval, length, longest):
+    job = job_with(interval, millstream__epoch__interval=length)
+    assert longest_round(job.settings) == longest
 
 
 class TestRounds:

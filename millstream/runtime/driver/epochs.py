@@ -44,7 +44,7 @@ from millstream.runtime.driver.plan_file import (
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.requests import Ticket, taken
 from millstream.runtime.driver.rescale import Rescales
-from millstream.runtime.driver.rounds import Rounds, can_have_rounds
+from millstream.runtime.driver.rounds import Rounds, can_have_rounds, longest_round
 from millstream.runtime.driver.savepoints import SavepointRequests
 from millstream.runtime.state.store import extend_segments, needs_compaction
 from millstream.runtime.task.spec import JobSpec
@@ -95,7 +95,7 @@ class EpochDriver:
         in_rounds = in_rounds and can_have_rounds(job)
         self._rounds = Rounds(settings.epoch_interval if in_rounds else None)
         if in_rounds:
-            self.planner.in_rounds(settings.round_interval, settings.epoch_interval)
+            self.planner.in_rounds(settings.round_interval, longest_round(settings))
         self.rescales = Rescales(job, folder.storage, folder.own_parallelism)
         self.savepoints.on_rescale = self.rescale_when_asked
         self.rescaling = False
