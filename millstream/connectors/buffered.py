@@ -172,7 +172,7 @@ class BufferedEnumerator(SplitEnumerator):
         """True if the buffer is full, and read."""
         with self._changed:
             held = len(self._records)
-            return held >= self._capacity and position >= self._first + held and not self._ended
+            return held >= self._capacity and position >= self._first + held
 
     def join(self, seconds: float | None = None) -> None:
         """Wait until the thread has ended."""

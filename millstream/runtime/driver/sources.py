@@ -260,12 +260,12 @@ class SourceCoordinator:
 
     def waits_for_commit(self, offset: Offset) -> bool:
         """True if a split has been read as far as it goes before somebody says that this is done."""
-        return any(
-            self._enumerators[uid].waits_for_commit(split, position.at)
-            for uid, positions in offset.items()
-            if uid in self._enumerators
-            for split, position in positions.items()
-        )
+        for uid, enumerator in self._enumerators.items():
+            for split, position in offset.get(uid, {}).items():
+                with _naming(self._specs[uid], split):
+                    if not position.ended and enumerator.waits_for_commit(split, position.at):
+                        return True
+        return False
 
     def commit(self, offset: Offset) -> None:
         """Everything before `offset` is done."""
