@@ -155,6 +155,10 @@ class SplitEnumerator(ABC):
         for split, position in positions.items():
             self.commit(split, position)
 
+    def waits_for_commit(self, split: str, position: int) -> bool:
+        """True if nothing comes after `position` before a `commit`, for which a checkpoint is then made at once."""
+        return False
+
     def restored(self, positions: dict[str, int]) -> None:
         """Called once, before anything else, with where each known split goes on.
 

@@ -168,6 +168,12 @@ class BufferedEnumerator(SplitEnumerator):
                 self._first += 1
             self._changed.notify_all()
 
+    def waits_for_commit(self, split: str, position: int) -> bool:
+        """True if the buffer is full, and read."""
+        with self._changed:
+            held = len(self._records)
+            return held >= self._capacity and position >= self._first + held
+
     def join(self, seconds: float | None = None) -> None:
         """Wait until the thread has ended."""
         if self._thread is not None:

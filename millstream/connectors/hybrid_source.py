@@ -207,6 +207,10 @@ class _HybridSplits(SplitEnumerator):
         number, inner = _parse(split)
         self._inner[number].commit(inner, position)
 
+    def waits_for_commit(self, split: str, position: int) -> bool:
+        number, inner = _parse(split)
+        return self._inner[number].waits_for_commit(inner, position)
+
     def close(self) -> None:
         for inner in self._inner:
             inner.close()

@@ -6,15 +6,19 @@ import itertools
 from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 import millstream.state
+from millstream.api.error_policy import ErrorPolicy
+from millstream.api.functions import SourceFunction
 from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
 from millstream.checkpoint.manifest import list_epochs
 from millstream.common.restart_strategy import RestartStrategies
 from millstream.common.serialization import Encoder
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.file.sink import FileSink
+from millstream.connectors.source_function import SourceFunctionSource
 from millstream.datastream import (
     KeyedProcessFunction,
     MapFunction,
@@ -25,9 +29,17 @@ from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import StateLost, UserFunctionError
 from millstream.graph.operators import CollectOp
 from millstream.runtime.driver.local import run_epoch
-from millstream.runtime.driver.plan_file import read_plan, replayable
+from millstream.runtime.driver.plan_file import (
+    EpochPlan,
+    LaterRound,
+    bytes_of,
+    planned,
+    read_plan,
+    replayable,
+    write_plan,
+)
 from millstream.runtime.driver.replay import replay_epoch
-from millstream.runtime.driver.rounds import Rounds, can_have_rounds
+from millstream.runtime.driver.rounds import Rounds, can_have_rounds, longest_round
 from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.task.slot import close_run
 from millstream.runtime.wire.ranges import Round, SplitRange, SubtaskRanges, round_of
@@ -107,6 +119,26 @@ class Count(KeyedProcessFunction):
         yield ctx.get_current_key(), self.count.value()
 
 
+class CountTo(SourceFunction):
+    def __init__(self, end):
+        self.end = end
+
+    def run(self, ctx):
+        for number in range(self.end):
+            ctx.collect(number)
+
+    def cancel(self):
+        pass
+
+
+def restarted(env):
+    """Have the job started again at once, five times."""
+    strategy = RestartStrategies.fixed_delay_restart(5, 0)
+    for key, value in strategy.to_configuration().to_dict().items():
+        env.get_configuration().set_string(key, value)
+    return env
+
+
 class World:
     """A job that counts numbers by their last digit, in epochs that end when they are asked to."""
 
@@ -119,9 +151,7 @@ class World:
             parallelism, execution__checkpointing__dir=folder / "checkpoints", **options
         )
         self.env = env.enable_checkpointing(NEVER)
-        strategy = RestartStrategies.fixed_delay_restart(5, 0)
-        for key, value in strategy.to_configuration().to_dict().items():
-            env.get_configuration().set_string(key, value)
+        restarted(env)
         numbers = env.from_source(
             Given(self.number), WatermarkStrategy.no_watermarks(), "numbers"
         ).uid("numbers")
@@ -153,7 +183,7 @@ class World:
 
     @property
     def over(self):
-        return self.client.get_job_status().result().is_terminal_state()
+        return is_over(self.client)
 
     @property
     def seen(self):
@@ -164,6 +194,10 @@ class World:
         """What readers of the folder see."""
         files = [f for f in self.out.rglob("*") if f.is_file() and not f.name.startswith(".")]
         return Counter(line for file in files for line in file.read_text().splitlines())
+
+
+def is_over(client):
+    return client.get_job_status().result().is_terminal_state()
 
 
 def counts(upto):
@@ -224,6 +258,61 @@ def test_a_failure_in_a_later_round_repeats_the_epoch(tmp_path):
     assert world.client.get_metrics().restarts == 2
 
 
+def test_what_an_epoch_repeats_is_counted_once(tmp_path):
+    world = World(tmp_path, fails_at=33, fails=2).start().give(10)
+    world.client.trigger_savepoint(str(tmp_path / "savepoints")).result()
+    world.give(25)
+    _there[world.number] = 60
+    until(lambda: counts(60) <= Counter(world.seen))
+    world.stop(tmp_path / "last")
+    metrics = world.client.get_metrics()
+    assert metrics.restarts == 2
+    assert metrics.records == 60
+    (sources,) = (v for v in metrics.vertices.values() if "numbers" in v.operators)
+    assert sum(sources.num_records_in) == 60
+    assert sum(part.records_in for part in sources.operators["numbers"]) == 60
+
+
+def test_bad_records_of_an_epoch_that_is_repeated_are_not_more_than_they_are(tmp_path):
+    number = next(_numbers)
+    _there[number], _seen[number], _fails[number] = 0, [], 2
+    env = restarted(environment().enable_checkpointing(NEVER))
+    numbers = env.from_source(Given(number), WatermarkStrategy.no_watermarks(), "numbers")
+    # One of a hundred is borne, and one of a hundred is bad.
+    divided = numbers.map(lambda n: (1 // (n - 3), n)[1]).uid("divide")
+    divided = divided.on_error(ErrorPolicy.skip(max_share=0.01))
+    divided.map(Fail(number, 70)).add_sink(See(number))
+    client = env.execute_async("bad")
+    for upto in (60, 100):
+        _there[number] = upto
+        until(lambda: _seen[number][-1:] == [_there[number] - 1] or is_over(client))
+    client.stop_with_savepoint(True, str(tmp_path)).result()
+    metrics = client.get_metrics()
+    assert (metrics.restarts, metrics.bad_records) == (2, {"divide": (1, 100)})
+
+
+def test_a_failure_in_a_later_round_closes_the_files_of_all_subtasks(tmp_path):
+    world = World(tmp_path, fails_at=33).start().give(25)
+    _there[world.number] = 60
+    until(lambda: counts(60) <= Counter(world.seen))
+    # Of each subtask one, of the attempt that runs.
+    hidden = [file for file in world.out.rglob(".*") if file.is_file()]
+    assert len(hidden) == 2
+    world.client.cancel().result()
+    assert not [file for file in world.out.rglob("*") if file.is_file()]
+
+
+def test_a_source_that_waits_for_a_commit_gets_one():
+    """A full buffer makes room when there is a checkpoint, which nobody would wait an hour for."""
+    number = next(_numbers)
+    _seen[number] = []
+    env = environment().enable_checkpointing(NEVER)
+    source = SourceFunctionSource(CountTo(1000), buffer_size=100)
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "count").add_sink(See(number))
+    env.execute("full")
+    assert _seen[number] == list(range(1000))
+
+
 def test_a_job_that_fails_for_good_in_a_later_round_says_why(tmp_path):
     world = World(tmp_path, fails_at=12, fails=100).start().give(10)
     _there[world.number] = 20
@@ -252,6 +341,41 @@ def test_an_epoch_is_replayed_with_all_its_rounds(tmp_path):
         dict.fromkeys(range(10), 3)
     )
     world.client.cancel().result()
+
+
+def test_the_plan_of_an_epoch_of_many_rounds_is_written_in_parts(tmp_path):
+    storage = folder_of(tmp_path)
+    part = SplitRange(0, SplitProgress("numbers", "only", 0, 2, False, 0, {}), ["x" * 100_000] * 2)
+    work, sizes = [SubtaskRanges(3, 0, (part,), False)], []
+    first = planned(work, {3: "numbers"})
+    held = bytes_of(first)
+    plan = EpochPlan(
+        token="now",
+        epoch=7,
+        base=6,
+        job_id="",
+        at=0,
+        first=False,
+        strict=True,
+        operators={},
+        work=first,
+    )
+    write_plan(storage, plan)
+    for at in range(300):
+        more = planned(work, {3: "numbers"}, held)
+        held += bytes_of(more)
+        plan = msgspec.structs.replace(plan, later=[*plan.later, LaterRound(at, more)])
+        write_plan(storage, plan)
+        sizes.append(max(file.stat().st_size for file in tmp_path.rglob("_plan*")))
+    assert held < 1 << 20
+    assert max(sizes) < 1.1 * (1 << 20)
+    assert read_plan(storage, 6) == plan
+    assert sum(p.left_out for later in plan.later for w in later.work for p in w.ranges) > 200
+    # What another attempt writes is not mixed with this.
+    for upto in (0, 64):
+        again = msgspec.structs.replace(plan, token="again", later=plan.later[:upto])
+        write_plan(storage, again)
+        assert read_plan(storage, 6) == again
 
 
 def test_epochs_end_when_they_are_due(tmp_path):
@@ -370,6 +494,15 @@ def test_jobs_with_long_epochs_have_rounds():
 )
 def test_other_jobs_have_not(options):
     assert not can_have_rounds(job_with(**options))
+
+
+@pytest.mark.parametrize(
+    ("interval", "length", "longest"),
+    [(10_000, "1 s", 10.0), (1_800_000, "1 s", 60.0), (1_800_000, "5 min", 300.0)],
+)
+def test_no_round_is_so_long_that_processes_seem_idle(interval, length, longest):
+    job = job_with(interval, millstream__epoch__interval=length)
+    assert longest_round(job.settings) == longest
 
 
 class TestRounds:

@@ -34,11 +34,17 @@ from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.loops import fed_back_to
 from millstream.runtime.driver.metrics import JobMetrics
 from millstream.runtime.driver.outputs import EpochRow, JobOutputs
-from millstream.runtime.driver.plan_file import EpochPlan, LaterRound, planned, write_plan
+from millstream.runtime.driver.plan_file import (
+    EpochPlan,
+    LaterRound,
+    bytes_of,
+    planned,
+    write_plan,
+)
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.requests import Ticket, taken
 from millstream.runtime.driver.rescale import Rescales
-from millstream.runtime.driver.rounds import Rounds, can_have_rounds
+from millstream.runtime.driver.rounds import Rounds, can_have_rounds, longest_round
 from millstream.runtime.driver.savepoints import SavepointRequests
 from millstream.runtime.state.store import extend_segments, needs_compaction
 from millstream.runtime.task.spec import JobSpec
@@ -89,7 +95,7 @@ class EpochDriver:
         in_rounds = in_rounds and can_have_rounds(job)
         self._rounds = Rounds(settings.epoch_interval if in_rounds else None)
         if in_rounds:
-            self.planner.in_rounds(settings.round_interval, settings.epoch_interval)
+            self.planner.in_rounds(settings.round_interval, longest_round(settings))
         self.rescales = Rescales(job, folder.storage, folder.own_parallelism)
         self.savepoints.on_rescale = self.rescale_when_asked
         self.rescaling = False
@@ -119,7 +125,9 @@ class EpochDriver:
         # What goes into the manifest of the epoch at hand beside that.
         self._noted: dict[str, Any] = {}
         self._spec: JobSpec | None = None
+        # As it was written last, and how many bytes of records are in it.
         self._plan_written: EpochPlan | None = None
+        self._planned_bytes = 0
         self.replayable: int | None = None
         """The epoch whose tasks run, if its plan has been written down."""
 
@@ -207,6 +215,7 @@ class EpochDriver:
         # An epoch that was to be the last and failed has told nobody.
         self._draining = False
         self._rounds.reset()
+        self.metrics.take_back()
         manifest = start.manifest
         if manifest is not None:
             self.outputs.starts_from(manifest.made.job_id, manifest.made.epoch)
@@ -372,7 +381,7 @@ class EpochDriver:
         assert self._coordinator is not None
 
         def ends() -> bool:
-            return self._rounds.due or self._is_asked()
+            return self._rounds.due or self._is_asked() or self.planner.waits_for_commit()
 
         work = None if ends() else self.planner.plan(self._cancelled, wake=ends)
         if self._cancelled.is_set():
@@ -400,7 +409,7 @@ class EpochDriver:
             ordered = sorted(run(epoch, self._work))
         reports = [TaskReport.decode(row.payload) for row in ordered if row.edge == REPORT]
         if not last:
-            self._round_ran(epoch, reports, ordered)
+            self._round_ran(reports, ordered)
             return None
         rows = [row for row in ordered if row.edge != REPORT]
         self._rows, self._ran = deque([*rounds.rows, *rows]), epoch
@@ -436,13 +445,11 @@ class EpochDriver:
         rounds.reset()
         return events.Ran(acknowledgements, times, at=time.time(), offsets=offsets)
 
-    def _round_ran(
-        self, epoch: int, reports: Sequence[TaskReport], rows: Sequence[EpochRow]
-    ) -> None:
+    def _round_ran(self, reports: Sequence[TaskReport], rows: Sequence[EpochRow]) -> None:
         """A round has run that is not the epoch's last."""
         self.planner.take_reports(reports)
         self._warn_of_late(reports)
-        self.metrics.update(epoch, reports, self.planner.limited)
+        self.metrics.update_round(reports, self.planner.limited)
         for uid, (bad, seen) in self.metrics.bad_records.items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
@@ -467,15 +474,16 @@ class EpochDriver:
             # Without its first rounds nothing can be said of the others.
             return
         self.replayable = None
-        token = uuid.uuid4().hex[:16]
         try:
-            work = planned(self._work, self._sources)
             if self._rounds.number and self._plan_written is not None:
+                work = planned(self._work, self._sources, self._planned_bytes)
                 later = [*self._plan_written.later, LaterRound(clock.now(), work)]
-                plan = msgspec.structs.replace(self._plan_written, token=token, later=later)
+                plan = msgspec.structs.replace(self._plan_written, later=later)
             else:
+                self._planned_bytes = 0
+                work = planned(self._work, self._sources)
                 plan = EpochPlan(
-                    token=token,
+                    token=uuid.uuid4().hex[:16],
                     epoch=epoch,
                     base=spec.base_epoch if epoch == spec.first_epoch else epoch - 1,
                     job_id=spec.job_id,
@@ -486,12 +494,13 @@ class EpochDriver:
                     work=work,
                 )
             self._plan_written = plan
+            self._planned_bytes += bytes_of(work)
             write_plan(self.folder.storage, plan)
         except Exception as error:
             # The job does not need it.
             _log.warning("epoch %d cannot be replayed, its plan was not written: %s", epoch, error)
             return
-        self._noted["plan"] = token
+        self._noted["plan"] = plan.token
         self.replayable = epoch
 
     @contextlib.contextmanager

@@ -1,17 +1,19 @@
 """Figures of a running job, kept by the driver from the tasks' reports: what REST, reporters and the terminal show.
 
-Everything is a total since the job was started by this driver, unless it says otherwise; an epoch is counted once it
-is complete, so nothing is counted twice when a task or an epoch is repeated. Rates and shares of time are those of the
-last seconds (`RATE_SECONDS`). Whoever reads in another thread sees each number whole, and numbers of one epoch or the
-next.
+Everything is a total since the job was started by this driver, unless it says otherwise. Of an epoch that has rounds
+each is counted at once, and taken back if the epoch fails: so nothing is counted twice when a task or an epoch is
+repeated. Rates and shares of time are those of the last seconds (`RATE_SECONDS`). Whoever reads in another thread sees
+each number whole, and numbers of one epoch or the next.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from millstream.checkpoint.manifest import Manifest
 from millstream.common.constants import MAX_TIME
@@ -48,6 +50,19 @@ _RATED = (
     "busy",
     "back_pressured",
     "idle",
+)
+
+# What adds up over epochs.
+_COUNTED = (
+    "vertices",
+    "watermarks",
+    "records",
+    "state_loads",
+    "state_rebuilds",
+    "bad_records",
+    "late_records",
+    "waiting",
+    "latency",
 )
 
 
@@ -172,6 +187,8 @@ class JobMetrics:
 
     def __init__(self, plan: LevelPlan, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        # What was counted when the epoch began that is open.
+        self._before: dict[str, Any] = {}
         self.rescale(plan)
         self.epoch = -1
         self.records = 0
@@ -210,12 +227,15 @@ class JobMetrics:
             for v in plan.vertices
         }
         self.watermarks: dict[int, int] = {}
+        self._before = {
+            k: was for k, was in self._before.items() if k not in ("vertices", "watermarks")
+        }
         self._source_names = _names_of_sources(plan)
         self._vertex_of = {node.id: v.id for v in plan.vertices for node in v.nodes}
         self._vertex_of_uid = {node.uid: v.id for v in plan.vertices for node in v.nodes}
         self._source_of_edge = {e.id: self._vertex_of[e.source_node] for e in plan.edges}
         self._stores = {
-            store_name(v, subtask): self.vertices[v.id].subtasks[subtask]
+            store_name(v, subtask): (v.id, subtask)
             for v in plan.vertices
             for subtask in range(v.parallelism)
         }
@@ -224,8 +244,24 @@ class JobMetrics:
             v.id for v in plan.sources if not isinstance(v.head.operator, FeedbackSourceOp)
         }
 
+    def update_round(self, reports: Sequence[TaskReport], held_back: bool = False) -> None:
+        """Take in the reports of a round that is not the last of its epoch, until `take_back`."""
+        if not self._before:
+            self._before = {name: copy.deepcopy(getattr(self, name)) for name in _COUNTED}
+        before = self._before
+        self.update(self.epoch, reports, held_back)
+        self._before = before
+
+    def take_back(self) -> None:
+        """The epoch that was open will be run again: its rounds so far do not count."""
+        for name, was in self._before.items():
+            setattr(self, name, was)
+        self._before = {}
+
     def update(self, epoch: int, reports: Sequence[TaskReport], held_back: bool = False) -> None:
-        """Take in the reports of an epoch; `held_back` says that there was more to read than it took."""
+        """Take in the reports of an epoch that is complete, or of its last round; `held_back` says that there was more
+        to read than it took."""
+        self._before = {}
         now = self._clock()
         self.bad_records = self.bad_with(reports)
         read = sum(self._count(report) for report in reports)
@@ -368,7 +404,8 @@ class JobMetrics:
             full += held
             written += sum(file.size for file in store.segments if file.epoch == manifest.epoch)
             if name in self._stores:
-                self._stores[name].state_bytes = held
+                vertex, subtask = self._stores[name]
+                self.vertices[vertex].subtasks[subtask].state_bytes = held
         for files in manifest.feedback.values():
             full += sum(file.size for file in files)
             written += sum(file.size for file in files if file.epoch == manifest.epoch)

@@ -3,12 +3,13 @@
 ```
 chk-6/_metadata   checkpoint 6
 chk-6/_plan       what epoch 7 reads, which goes on from there; gone with the checkpoint
+chk-6/_plan-1     if it has more rounds than fit: the next of them
 start/_plan       the same of an epoch that goes on from nothing
 ```
 
-The file is rewritten by every attempt of the epoch, and by each of its rounds. It tells which ranges of which splits
-went to which subtask, what receivers are told of splits, and when the epoch began. Records that only the driver has are
-in it if they are few.
+The file is rewritten by every attempt of the epoch, and the last one by each of its rounds. It tells which ranges of
+which splits went to which subtask, what receivers are told of splits, and when the epoch began. Records that only the
+driver has are in it if they are few.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "LaterRound",
     "PlannedRange",
     "PlannedWork",
+    "bytes_of",
     "plan_name",
     "planned",
     "read_plan",
@@ -45,6 +47,8 @@ __all__ = [
 START = "start"
 # Records that only the driver has are kept up to so many bytes an epoch.
 _MOST_BYTES = 1 << 20
+# An epoch may have thousands of rounds: each of them writes the file of the last so many.
+_ROUNDS = 64
 
 
 class PlannedRange(msgspec.Struct, frozen=True, array_like=True):
@@ -93,8 +97,16 @@ class EpochPlan(msgspec.Struct, frozen=True, kw_only=True):
     later: list[LaterRound] = []
 
 
+class _Further(msgspec.Struct, frozen=True):
+    """Rounds of the plan with the same token, after those of the files before."""
+
+    token: str
+    later: list[LaterRound]
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(EpochPlan)
+_further = msgspec.msgpack.Decoder(_Further)
 
 
 def plan_name(base: int | None) -> str:
@@ -106,9 +118,12 @@ def plan_name(base: int | None) -> str:
     return f"{START if base is None else f'chk-{base}'}/_plan"
 
 
-def planned(work: Sequence[SubtaskRanges], uids: Mapping[int, str]) -> list[PlannedWork]:
-    """An epoch's work as a plan has it; `uids` names the sources by their vertices."""
-    room = _MOST_BYTES
+def planned(
+    work: Sequence[SubtaskRanges], uids: Mapping[int, str], held: int = 0
+) -> list[PlannedWork]:
+    """An epoch's work as a plan has it; `uids` names the sources by their vertices. `held` bytes of records are in the
+    plan already."""
+    room = _MOST_BYTES - held
     parts: list[PlannedWork] = []
     for task in work:
         ranges: list[PlannedRange] = []
@@ -127,6 +142,11 @@ def planned(work: Sequence[SubtaskRanges], uids: Mapping[int, str]) -> list[Plan
     return parts
 
 
+def bytes_of(work: Sequence[PlannedWork]) -> int:
+    """How many bytes of records a plan holds with it."""
+    return sum(len(part.records or b"") for task in work for part in task.ranges)
+
+
 def _pickled(records: list[Any]) -> bytes | None:
     try:
         return dumps(records)
@@ -136,9 +156,16 @@ def _pickled(records: list[Any]) -> bytes | None:
 
 
 def write_plan(storage: Storage, plan: EpochPlan) -> None:
-    """Write an epoch's plan, in place of that of a former attempt."""
+    """Write an epoch's plan, in place of that of a former attempt; of one that is there but for its last round, the
+    file which that is in."""
     name = plan_name(plan.base)
-    storage.write(name, signed(storage.seal, name, _encoder.encode(plan)))
+    number = max(0, len(plan.later) - 1) // _ROUNDS
+    if number:
+        name = f"{name}-{number}"
+        data = _encoder.encode(_Further(plan.token, plan.later[number * _ROUNDS :]))
+    else:
+        data = _encoder.encode(plan)
+    storage.write(name, signed(storage.seal, name, data))
 
 
 def read_plan(storage: Storage, base: int | None) -> EpochPlan | None:
@@ -149,9 +176,20 @@ def read_plan(storage: Storage, base: int | None) -> EpochPlan | None:
     except FileNotFoundError:
         return None
     try:
-        return _decoder.decode(verified(storage.seal, name, data))
+        plan = _decoder.decode(verified(storage.seal, name, data))
+        later = list(plan.later)
+        while later and len(later) % _ROUNDS == 0:
+            name = f"{plan_name(base)}-{len(later) // _ROUNDS}"
+            if not storage.exists(name):
+                break
+            further = _further.decode(verified(storage.seal, name, storage.read(name)))
+            if further.token != plan.token:
+                # Of a former attempt, which came further.
+                break
+            later += further.later
     except msgspec.DecodeError as error:
         raise damaged(name, str(error)) from None
+    return msgspec.structs.replace(plan, later=later)
 
 
 def replayable(storage: Storage) -> list[int]:

@@ -113,6 +113,10 @@ class EpochPlanner:
         """True if the planned epoch was planned by what there is to read."""
         return self._counts
 
+    def waits_for_commit(self) -> bool:
+        """True if a source gives nothing more before there is a checkpoint of what it has given."""
+        return self._sources.waits_for_commit(self.offset)
+
     def end_offsets(self) -> dict[str, dict[str, int]]:
         """Where the planned epoch ends, for a manifest."""
         return {uid: numbered(positions) for uid, positions in self._end.items()}

@@ -18,15 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millstream.common.restart_strategy import NoRestartStrategyConfiguration
 from millstream.graph.operators import CollectOp
-from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.job import Job, JobSettings
 from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.operators.feedback import FeedbackSource
 from millstream.runtime.wire.ranges import Round, SubtaskRanges
 
-__all__ = ["Rounds", "can_have_rounds"]
+__all__ = ["Rounds", "can_have_rounds", "longest_round"]
 
 # An epoch of which nothing more is to be read is ended before anybody might think that its processes are not needed.
 _IDLE = 60.0
+# For the same reason rounds do not become longer than that by themselves: a process may have done its part of a round
+# early, and wait for others that have not. Beside a minute, what a round costs is nothing.
+_LONGEST = 60.0
+
+
+def longest_round(settings: JobSettings) -> float:
+    """How long rounds may become while a job is behind, in seconds."""
+    return max(settings.round_interval, min(settings.epoch_interval, _LONGEST))
 
 
 def can_have_rounds(job: Job) -> bool:

@@ -258,6 +258,15 @@ class SourceCoordinator:
                 splits, over = self._tells[uid]
                 self.clocks.told_of(uid, splits, over=over)
 
+    def waits_for_commit(self, offset: Offset) -> bool:
+        """True if a split has been read as far as it goes before somebody says that this is done."""
+        for uid, enumerator in self._enumerators.items():
+            for split, position in offset.get(uid, {}).items():
+                with _naming(self._specs[uid], split):
+                    if not position.ended and enumerator.waits_for_commit(split, position.at):
+                        return True
+        return False
+
     def commit(self, offset: Offset) -> None:
         """Everything before `offset` is done."""
         self.told(offset)

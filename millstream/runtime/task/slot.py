@@ -141,9 +141,13 @@ class Slot:
         return self.readers[vertex.id]
 
     def close(self) -> None:
-        """Close the user's functions."""
+        """Close the user's functions; what sinks have open of an epoch that will not end here is taken back."""
         for chain in self.chains.values():
             chain.store.close()
+        if self.ran is not None:
+            for chain in self.chains.values():
+                for unit in chain.units:
+                    unit.abort()
         for chain in self.chains.values():
             if chain.opened:
                 _close_functions(chain)
