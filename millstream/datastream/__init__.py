@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.api.aggregates import count, max_of, mean_of, min_of, sum_of
 from millstream.api.async_functions import (
     AsyncFunction,
     AsyncRetryPredicate,
@@ -164,4 +165,9 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "count",
+    "max_of",
+    "mean_of",
+    "min_of",
+    "sum_of",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, overload
 
+from millstream.api.aggregates import FieldAggregate
 from millstream.api.evictor import Evictor
 from millstream.api.functions import AggregateFunction, Function, ReduceFunction
 from millstream.api.generics import ACC, T2, K, T, U, W
@@ -29,6 +30,11 @@ from millstream.datastream.program import as_function, as_type, class_given
 from millstream.errors import InvalidArgument, UnsupportedOperation
 from millstream.graph import operators as ops
 from millstream.graph.operators import Key
+from millstream.runtime.operators.declared_aggregates import (
+    DeclaredAggregates,
+    KeyAndResults,
+    checked_aggregates,
+)
 from millstream.runtime.operators.field_reduce import FieldReduce, checked_field
 
 if TYPE_CHECKING:
@@ -258,6 +264,31 @@ class _Windowed(Guesses, Generic[T, W]):
         function = self._window_function("aggregate", window_function)
         kept = as_type(accumulator_type)
         return self._build("aggregate", aggregate, function, output_type, kept)
+
+    def aggregate_of(
+        self,
+        *aggregates: FieldAggregate,
+        window_function: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
+        """Aggregates of fields that are named and not written: `sum_of`, `count`, `min_of`, `max_of`, `mean_of`.
+
+        The result is a tuple: the key, then one value for each aggregate; of a whole stream's windows the values alone.
+        A window function gets the tuple of values as its only element, and knows the key and the window.
+
+        >>> from millstream.datastream import StreamExecutionEnvironment, count, mean_of, sum_of
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> windows = env.from_collection([("a", 3), ("a", 5)]).key_by(0).count_window(2)
+        >>> list(windows.aggregate_of(sum_of(1), count(), mean_of(1)).execute_and_collect())
+        [('a', 8, 2, 4.0)]
+        """
+        declared = self._stream._transformation.output_type
+        checked = checked_aggregates(aggregates, declared)
+        function = self._window_function("aggregate_of", window_function)
+        if function is None and not self._all_windows:
+            function = KeyAndResults()
+        incremental = DeclaredAggregates(checked, type(self._assigner).__name__)
+        return self._build("aggregate", incremental, function, output_type)
 
     def apply(
         self, window_function: AnyWindowFunction[T, U], output_type: Any = None
@@ -490,4 +521,6 @@ _HINTS: dict[type[Any], str] = {
 def _name(function: Any) -> str:
     if isinstance(function, FieldReduce):
         return f"{function.kind}({function.field!r})"
+    if isinstance(function, DeclaredAggregates):
+        return repr(function)
     return str(getattr(function, "__name__", type(function).__name__))
