@@ -32,7 +32,7 @@ from millstream.api.source import Timestamped, Watermark
 from millstream.checkpoint.manifest import Manifest, read_manifest
 from millstream.checkpoint.statefile import StateFile
 from millstream.common.constants import NO_TIME
-from millstream.errors import CheckpointFailed, MillstreamError, StateLost
+from millstream.errors import CheckpointFailed, JobError, MillstreamError, StateLost, told
 from millstream.errors import decode as decode_error
 from millstream.errors import encode as encode_error
 from millstream.redaction import get_logger
@@ -431,9 +431,12 @@ class LevelTask:
             return None
 
     def _note_failure(self, error: BaseException) -> None:
-        if self._round.number and isinstance(error, MillstreamError):
-            with contextlib.suppress(Exception):
-                self._slot.storage.write(self._failure_name(), encode_error(error).encode())
+        if not self._round.number or not isinstance(error, Exception):
+            return
+        if not isinstance(error, MillstreamError):
+            error = JobError(f"a task failed: {told(error)}")
+        with contextlib.suppress(Exception):
+            self._slot.storage.write(self._failure_name(), encode_error(error).encode())
 
     def _open_state(self, vertex: VertexSpec, chain: Chain) -> Chain:
         """Bring state to the version before the epoch, then open the functions if they are not."""
