@@ -112,7 +112,7 @@ class KeyAndResults(WindowFunction[Any, Any, Any, Any]):
     """What windows of keys give: the key, and the results behind it."""
 
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
-        """One tuple."""
+        """The key and the results of each window in one tuple."""
         return [(key, *results) for results in inputs]
 
 
