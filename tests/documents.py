@@ -30,9 +30,9 @@ def blocks_in(text: str) -> list[Block]:
     end = 0
     for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         between = text[end : block.start()]
-        comments = re.search(r"(?:<!--(?:(?!-->).)*-->\s*)*\Z", between, re.DOTALL)
-        assert comments is not None
-        marks = re.findall(r"<!-- ([\w ]+):\s+(.*?)\s*-->", comments[0], re.DOTALL)
+        last = re.search(r"(?:<!--(?:(?!-->).)*-->\s*)*\Z", between, re.DOTALL)
+        comments = last[0] if last else ""
+        marks = re.findall(r"<!-- ([\w ]+):\s+(.*?)\s*-->", comments, re.DOTALL)
         rest = re.sub(r"<!--.*?-->", "", between, flags=re.DOTALL)
         found.append(Block(block[1], block[2], dict(marks), rest))
         end = block.end()
