@@ -8,13 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing.kafka import KafkaBroker
 from tests.chaos import checker
 from tests.chaos.kafka_checker import PARTITIONS, SERVERS
 from tests.chaos.oracle import Verdict
+from tests.integration.kafka import messages
 
 __all__ = ["judge", "prepare", "restart", "running"]
 
@@ -62,24 +63,9 @@ def prepare(folder: Path) -> None:
 
 def read(topic: str) -> dict[int, list[str]]:
     """The committed values of a topic, in order, by partition; with a plain client."""
-    consumer = Consumer(
-        {"bootstrap.servers": os.environ[SERVERS], "group.id": "oracle", "isolation.level": "read_committed",
-         "enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0}
-    )  # fmt: skip
-    consumer.assign([TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
     found: dict[int, list[str]] = defaultdict(list)
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
-        for message in consumer.consume(5000, 0.5):
-            error, partition = message.error(), message.partition()
-            assert partition is not None
-            if error is None:
-                found[partition].append(message.value().decode())
-            elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(partition)
-            else:
-                raise AssertionError(error)
-    consumer.close()
+    for message in messages(os.environ[SERVERS], topic):
+        found[message.partition()].append(message.value().decode())
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,10 +14,55 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from millstream.testing.kafka import KafkaBroker, missing_tools
 
-__all__ = ["Client", "broker", "kafka"]
+__all__ = ["Client", "broker", "kafka", "messages"]
 
 USERS = {"ann": "correct-horse-7"}
 _numbers = itertools.count(1)
+
+
+def messages(servers: str, topic: str, level: str = "read_committed") -> list[Any]:
+    """All messages of a topic, partition by partition.
+
+    A commit returns before the broker has marked all partitions: until it has, a partition looks as if it ended before
+    the transaction. So an end counts when it is the log's; a transaction that nobody ends is waited for for a while
+    only.
+    """
+    settings = {
+        "bootstrap.servers": servers, "group.id": "checker", "isolation.level": level, "log_level": 0,
+        "enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    # One that reads what is committed is told that the log ends where it may read to.
+    looker = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    parts = [
+        TopicPartition(topic, n, 0)
+        for n in consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    ]
+    consumer.assign(parts)
+    found: list[Any] = []
+    ends: dict[int, int] = {}
+    until = time.monotonic() + 3
+    while True:
+        for message in consumer.consume(5000, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(message)
+                ends.pop(message.partition() or 0, None)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[message.partition() or 0] = message.offset() or 0
+            elif not error.retriable():
+                raise AssertionError(error)
+        if len(ends) == len(parts) and (
+            time.monotonic() > until
+            or all(
+                ends[part.partition] >= looker.get_watermark_offsets(part, timeout=10)[1]
+                for part in parts
+            )
+        ):
+            break
+    consumer.close()
+    looker.close()
+    return sorted(found, key=lambda m: (m.partition(), m.offset()))
 
 
 class Client:
@@ -61,23 +107,7 @@ class Client:
 
     def read(self, topic: str, level: str = "read_committed") -> list[Any]:
         """All messages of a topic, partition by partition."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "checker", "isolation.level": level, "log_level": 0,
-             "enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        )  # fmt: skip
-        count = len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, n, 0) for n in range(count)])
-        found: list[Any] = []
-        ended: set[int] = set()
-        while len(ended) < count:
-            for message in consumer.consume(5000, 0.2):
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
-        consumer.close()
-        return sorted(found, key=lambda m: (m.partition(), m.offset()))
+        return messages(self.servers, topic, level)
 
     def values(self, topic: str) -> list[bytes]:
         """The committed values of a topic."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream.api.error_policy import ErrorPolicy
 from millstream.api.sink import Committer, DeliveryGuarantee, WriterContext
@@ -20,6 +20,7 @@ from millstream.common.serialization import (
     SimpleStringSchema,
 )
 from millstream.connectors.kafka.commit import KafkaCommitter
+from millstream.connectors.kafka.marker import Marker, from_topic
 from millstream.datastream import OutputTag
 from millstream.datastream.connectors.kafka import (
     KafkaOffsetsInitializer,
@@ -250,6 +251,29 @@ def test_the_commit_topic_stands_in_for_a_group_that_has_expired(world: World) -
     admin.delete_consumer_groups([name])[name].result()
     world.committer().commit_again(1, staged)
     assert world.values() == ["a"]
+
+
+def test_the_commit_topic_stands_in_for_a_group_with_a_transaction_that_nobody_ends(
+    world: World,
+) -> None:
+    """A broker that is killed just after a commit may forget to end the group's part of it."""
+    staged = [world.stage(1, ["a"])]
+    world.committer().commit(1, staged)
+    name = f"{world.prefix}-job-out"
+    settings = {"bootstrap.servers": world.client.servers, "log_level": 0}
+    hanging = Producer({**settings, "transactional.id": f"hanging-{name}"})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    group = Consumer({**settings, "group.id": name})
+    offsets = [TopicPartition(world.topic, 0, 1), TopicPartition("millstream-commits", 0, 1)]
+    hanging.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), 30)
+    group.close()
+    committer = world.committer()
+    committer.commit_again(1, staged)
+    assert world.values() == ["a"]
+    committer.commit(2, [world.stage(2, ["b"])])
+    hanging.abort_transaction(30)
+    assert world.values() == ["a", "b"]
 
 
 def test_the_group_stands_in_for_the_commit_topic(kafka: Client, tmp_path: Path) -> None:
@@ -620,3 +644,27 @@ def test_kafka_to_kafka_on_spark(make_env: Any, kafka: Client, tmp_path: Path) -
     env.execute("kafka to kafka")
     wanted = [f"{n}-{p}".encode() for n in range(400) for p in range(3)]
     assert sorted(kafka.values(topic)) == sorted(wanted)
+
+
+def test_a_marker_behind_the_open_transaction_of_another_sink_is_found(kafka: Client) -> None:
+    """The commit topic is for all sinks of a cluster; readers stop at the first transaction that is open."""
+    topic = kafka.topic(1, "commits")
+    settings = {"bootstrap.servers": kafka.servers, "log_level": 0}
+    other = Producer({**settings, "transactional.id": f"other-{topic}"})
+    ours = Producer({**settings, "transactional.id": f"ours-{topic}"})
+    for producer in (other, ours):
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, Marker(7, "9c").encode(), "ours" if producer is ours else "other")
+        assert producer.flush(30) == 0
+    ours.commit_transaction(30)
+    found: list[Marker | None] = []
+    reading = threading.Thread(
+        target=lambda: found.append(from_topic({"bootstrap.servers": kafka.servers}, topic, "ours"))
+    )
+    reading.start()
+    reading.join(1)
+    assert not found, "it was answered before the other transaction had ended"
+    other.abort_transaction(30)
+    reading.join(30)
+    assert found == [Marker(7, "9c")]

@@ -75,7 +75,9 @@ def from_group(consumer: Consumer, topics: Iterable[str]) -> Marker | None:
 
 def from_topic(properties: dict[str, str], topic: str, name: str) -> Marker | None:
     """The marker that the commit topic keeps for a sink. All of it is read: it is compacted, and has one record for
-    each sink."""
+    each sink, up to where the log ends now. If another sink's transaction is open, a reader is not told what stands
+    behind it until it ends."""
+    part = TopicPartition(topic, 0, 0)
     config = client_config(
         properties,
         group_id=name,
@@ -84,10 +86,13 @@ def from_topic(properties: dict[str, str], topic: str, name: str) -> Marker | No
         enable_partition_eof=True,
         auto_offset_reset="earliest",
     )
+    # A reader of what is committed would be told that the log ends where it may read to.
+    looker = Consumer({**config, "isolation.level": "read_uncommitted"}, logger=CLIENT_LOG)
     consumer = Consumer(config, logger=CLIENT_LOG)
     found: list[Marker | None] = []
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([part])
+        _, end = looker.get_watermark_offsets(part, timeout=_REQUEST)
         while True:
             message = consumer.poll(_REQUEST)
             if message is None:
@@ -99,11 +104,12 @@ def from_topic(properties: dict[str, str], topic: str, name: str) -> Marker | No
                 if message.key() == name.encode():
                     found.append(Marker.decode(message.value()))
             elif error.code() == KafkaError._PARTITION_EOF:
-                return _latest(found)
+                if (message.offset() or 0) >= end:
+                    return _latest(found)
             elif not error.retriable():
                 raise KafkaException(error)
     finally:
-        let_go([consumer])
+        let_go([consumer, looker])
 
 
 def create_commit_topic(admin: AdminClient, topic: str) -> None:
