@@ -40,6 +40,7 @@ _name_option = click.option(
     metavar="NAME",
     help="The session's name, or MILLSTREAM_SESSION.",
 )
+_named = click.argument("named", metavar="[NAME]", required=False)
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -161,6 +162,7 @@ def _start_in_background(folder: SessionFolder, settings: Sequence[str], recover
 
 
 @session.command()
+@_named
 @_name_option
 @click.option(
     "--timeout",
@@ -170,8 +172,9 @@ def _start_in_background(folder: SessionFolder, settings: Sequence[str], recover
     metavar="SECONDS",
     help="How long to wait for its end.",
 )
-def stop(name: str, timeout: float) -> None:
+def stop(named: str | None, name: str, timeout: float) -> None:
     """Stop a session: its jobs are cancelled, their checkpoints stay."""
+    name = named or name
     with guarded(traceback_wanted=False):
         client = SessionClient(name)
         facts = client.folder.facts()
@@ -234,9 +237,10 @@ def _row(folder: SessionFolder) -> dict[str, Any]:
 
 
 @session.command()
+@_named
 @_name_option
 @click.option("-n", "--lines", type=click.IntRange(min=1), default=100, show_default=True)
-def log(name: str, lines: int) -> None:
+def log(named: str | None, name: str, lines: int) -> None:
     """Show the last lines of the log of a session in the background."""
-    for line in last_lines(SessionFolder(name).log, lines):
+    for line in last_lines(SessionFolder(named or name).log, lines):
         echo(line)

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @pytest.mark.timeout(900)
 def test_kills(tmp_path: Path) -> None:
-    chaos = Chaos(kills=4, worker_kills=12, seed=7, folder=tmp_path)
+    chaos = Chaos(kills=2, worker_kills=12, seed=7, folder=tmp_path)
     chaos.run()
     _checked(chaos)
 
@@ -37,9 +37,10 @@ def test_kills_at_every_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_kills_with_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(6, marks=pytest.mark.nightly)])
+def test_kills_with_time(tmp_path: Path, kills: int) -> None:
     """Timers, windows, sessions and late records; a worker dies also while they fire."""
-    chaos = Chaos(kills=6, worker_kills=12, seed=7, folder=tmp_path, job="time")
+    chaos = Chaos(kills=kills, worker_kills=12, seed=7, folder=tmp_path, job="time")
     chaos.run()
     report = _checked(chaos)
     assert chaos.rescales > 0, report

@@ -248,3 +248,33 @@ def test_splits_that_were_read_long_ago_are_not_told_of_for_ever():
         assert len(lag) == LAGS_KEPT
         assert lag[f"{number}-0"] == 1
         assert lag[f"{number}-{LAGS_KEPT - 1}"] == 0
+
+
+def test_the_rate_of_a_job_is_that_of_seconds_not_of_the_last_round() -> None:
+    """The round that ends an epoch often has nothing to read: the job is not slower for it."""
+    now = [100.0]
+    env = environment()
+    env.from_collection([1]).print()
+    plan = env._take_job(None).plan
+    metrics = JobMetrics(plan, clock=lambda: now[0])
+    source = plan.sources[0].id
+
+    def after(seconds: float, records: int) -> float:
+        now[0] += seconds
+        report = TaskReport(
+            epoch=0, level=0, subtask=0, attempt="a", seconds=1.0, records_in={source: records}
+        )
+        metrics.update(metrics.epoch + 1, [report])
+        return metrics.records_per_second
+
+    assert after(1.0, 1000) == 1000
+    assert after(0.01, 0) == pytest.approx(1000, rel=0.02)
+    assert after(1.0, 500) == pytest.approx(750, rel=0.02)
+    # What was long ago does not count.
+    for _ in range(10):
+        rate = after(1.0, 200)
+    assert rate == pytest.approx(200, rel=0.02)
+    # Neither does what an attempt has read that is run again.
+    metrics.update_round([], held_back=False)
+    metrics.take_back()
+    assert after(1.0, 200) == pytest.approx(200, rel=0.02)

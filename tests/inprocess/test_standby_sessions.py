@@ -150,7 +150,7 @@ def test_who_leaves_leaves_the_jobs_to_others_and_who_is_stopped_does_not(folder
     assert not any("is cancelled" in text for text in first.said)
     with InThread("second", keys=keys(folder)) as second:
         until(lambda: second.jobs().get("counting", {}).get("checkpoint", -1) > reached)
-        assert millstream("session", "stop", "--name", "second").exit_code == 0
+        assert millstream("session", "stop", "second").exit_code == 0
         second.wait()
     assert any("is cancelled" in text for text in second.said)
     with InThread("first", keys=keys(folder)) as first:

@@ -19,7 +19,7 @@ PER_EPOCH = 40
 KEYS = 17
 
 
-@pytest.mark.parametrize("epochs", [300, pytest.param(2000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("epochs", [120, pytest.param(2000, marks=pytest.mark.nightly)])
 def test_exact_counts_over_many_epochs(make_env: Any, tmp_path: Path, epochs: int) -> None:
     env = make_env(
         options={

@@ -39,6 +39,9 @@ __all__ = [
 RATE_SECONDS = 10.0
 """Rates are over the epochs that ended in so many seconds, and over one at least."""
 
+# The job's own rate is of a shorter time: people look at it.
+_JOB_SECONDS = 3.0
+
 LAGS_KEPT = 1000
 """So many splits of a source are told of, unless more of them are behind: a folder has ever more files."""
 
@@ -214,6 +217,8 @@ class JobMetrics:
         self.restarts = 0
         self.started = time.time()
         self._last = clock()
+        # When how many records had been read: the last round of an epoch may have none.
+        self._read: deque[tuple[float, int]] = deque([(self._last, 0)])
 
     def rescale(self, plan: LevelPlan) -> None:
         """The job goes on with other subtasks, of which nothing is known yet; what is known of all of it stays."""
@@ -274,7 +279,7 @@ class JobMetrics:
                 self.vertices[vertex].subtasks[report.subtask].watermark = watermark
         self.watermarks |= lowest
         self.records += read
-        self.records_per_second = read / max(1e-6, now - self._last)
+        self.records_per_second = self._rate(now)
         self.backlog = sum(split.backlog for report in reports for split in report.splits)
         self.lag = self._lags(reports)
         for vertex_metrics in self.vertices.values():
@@ -285,6 +290,15 @@ class JobMetrics:
         at = time.time()
         if self.history.is_due(at):
             self.history.add(at, self._figures(at))
+
+    def _rate(self, now: float) -> float:
+        """Records a second, of late."""
+        read = self._read
+        while len(read) > 1 and read[1][0] <= now - _JOB_SECONDS:
+            read.popleft()
+        since, before = read[0]
+        read.append((now, self.records))
+        return max(0, self.records - before) / max(1e-6, now - since)
 
     def _lags(self, reports: Sequence[TaskReport]) -> dict[str, dict[str, int]]:
         """By source and split, what the epoch has left to be read."""
