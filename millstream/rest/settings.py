@@ -85,7 +85,8 @@ def read_token(path: str) -> bytes:
             token = file.read(4096).strip()
     except (OSError, ValueError) as error:
         msg = "the token of the REST API cannot be read"
-        raise ConfigurationError(msg, file=path, cause=str(error), hint=f"see {key}") from None
+        hint = f"make one: (umask 077; python -c 'import secrets; print(secrets.token_urlsafe(32))' > {path})"
+        raise ConfigurationError(msg, option=key, file=path, cause=str(error), hint=hint) from None
     if stat.S_IMODE(facts.st_mode) & 0o077:
         raise ConfigurationError(
             "the token of the REST API can be read by others",
