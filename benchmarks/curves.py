@@ -25,7 +25,7 @@ from harness import BenchmarkError, say
 from metrics import OFF, UNLIMITED, Cost, steady
 
 from millstream.bench.figures import machine
-from millstream.common import Configuration, Time, WatermarkStrategy
+from millstream.common import Configuration, Time, TimestampAssigner, WatermarkStrategy
 from millstream.datastream import (
     AggregateFunction,
     DataStream,
@@ -102,6 +102,14 @@ class Count(AggregateFunction[Any, int, int]):
         return accumulator
 
 
+class Second(TimestampAssigner):
+    """The time stands in the second place."""
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        moment: int = value[1]
+        return moment
+
+
 class Keep(KeyedProcessFunction):
     """A kilobyte for each key."""
 
@@ -139,9 +147,7 @@ def of_levels(numbers: DataStream, levels: int) -> DataStream:
 
 
 def of_windows(numbers: DataStream, ratio: int) -> DataStream:
-    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
-        lambda pair, _: pair[1]
-    )
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Second())
     length = 600 * _STEP_MS
     window = SlidingEventTimeWindows.of(
         Time.milliseconds(length), Time.milliseconds(length // ratio)

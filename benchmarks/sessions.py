@@ -252,17 +252,16 @@ def run_short(session: Session, count: int, name: str) -> None:
 
 def figures(session: Session) -> dict[str, float]:
     """What the session has, once what is ending has ended."""
+    # Idle workers of Spark go after a minute, and so do threads of its pools.
+    time.sleep(70)
     place = session.folder / "probe.json"
     session.millstream("run", "-d", "probe.py", str(place), check=False)
     # The probe's own record, which says that it came to no job, is none of a short job's.
     for path in (session.folder / "sessions" / "default" / "history").glob("*.json"):
         if json.loads(path.read_text())["name"] == "probe.py":
             path.unlink()
-    # Idle workers of Spark go after a minute.
-    time.sleep(70)
     probe = json.loads(place.read_text())
     java = next(pid for pid in family(session) if b"java" in command(pid))
-    # By what they are: Spark's pools grow and shrink.
     own = [name for name in probe["names"] if "stream execution" in name or "Py4J" in name]
     state = session.folder / "sessions" / "default"
     kept = ("history", "archive", "logs")
