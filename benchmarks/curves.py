@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,8 @@ from typing import Any
 
 import harness
 from harness import BenchmarkError, say
-from metrics import OFF, UNLIMITED, Cost, steady
+from metrics import OFF, Cost, steady
+from tally_sink import UNLIMITED
 
 from millstream.bench.figures import machine
 from millstream.common import Configuration, Time, TimestampAssigner, WatermarkStrategy
@@ -31,13 +31,13 @@ from millstream.datastream import (
     DataStream,
     KeyedProcessFunction,
     SinkFunction,
-    SlidingEventTimeWindows,
     SourceFunction,
     StreamExecutionEnvironment,
 )
 from millstream.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 from millstream.datastream.state import ValueStateDescriptor
+from millstream.datastream.window import SlidingEventTimeWindows
 from millstream.runtime.driver.run import JobRun
 
 RECORDS = 1_500_000
@@ -142,8 +142,12 @@ def of_maps(numbers: DataStream, length: int) -> DataStream:
 
 def of_levels(numbers: DataStream, levels: int) -> DataStream:
     for level in range(levels):
-        numbers = numbers.key_by(lambda n, level=level: (n + level) % 1000).map(lambda n: n)
+        numbers = numbers.key_by(_key_of(level)).map(lambda n: n)
     return numbers
+
+
+def _key_of(level: int) -> Callable[[int], int]:
+    return lambda n: (n + level) % 1000
 
 
 def of_windows(numbers: DataStream, ratio: int) -> DataStream:
@@ -425,4 +429,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
