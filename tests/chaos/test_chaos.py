@@ -43,7 +43,9 @@ def test_kills_with_time(tmp_path: Path, kills: int) -> None:
     chaos = Chaos(kills=kills, worker_kills=12, seed=7, folder=tmp_path, job="time")
     chaos.run()
     report = _checked(chaos)
-    assert chaos.rescales > 0, report
+    # A driver starts again from a savepoint too, and with more of them with another parallelism.
+    assert chaos.savepoints > 0, report
+    assert kills < 6 or chaos.rescales > 0, report
     for kind in ("results", "late", "fired again", "by the clock"):
         assert chaos.verdict.facts[kind] > 0, report
 
