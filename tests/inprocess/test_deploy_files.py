@@ -34,7 +34,9 @@ def settings(words: list[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_manifests_are_objects_with_a_kind_and_a_name(path: Path) -> None:
-    for each in documents(path):
+    found = documents(path)
+    assert found
+    for each in found:
         assert each["apiVersion"]
         assert each["kind"]
         assert each["metadata"]["name"]
