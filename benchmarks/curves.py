@@ -38,10 +38,11 @@ from millstream.datastream.connectors.base import Committer, Sink, SinkWriter, W
 from millstream.datastream.connectors.datagen import DataGeneratorSource
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.datastream.window import SlidingEventTimeWindows
+from millstream.notebook.svg import draw
 from millstream.runtime.driver.run import JobRun
 
 RECORDS = 1_500_000
-EPOCH = 150_000
+EPOCHS = 10
 # Neighbours are far apart, as they are in real keys.
 _SPREAD = 2_654_435_761
 _STEP_MS = 10
@@ -241,7 +242,7 @@ def measure(curve: Curve, point: int, records: int) -> Cost:
     """One job."""
     parallelism = point if curve.parallelism else 2
     settings = {
-        "millstream.epoch.records": str(EPOCH),
+        "millstream.epoch.records": str(records // EPOCHS),
         "parallelism.default": str(parallelism),
         **OFF,
     }
@@ -345,47 +346,6 @@ def latency(rate: int, seconds: float, interval: str) -> Latency:
     return Latency(rate, interval, picked)
 
 
-# -- charts ----------------------------------------------------------------------------------------------------------
-
-WIDTH, HEIGHT, LEFT, TOP, BELOW = 520, 260, 60, 34, 46
-
-
-def chart(title: str, axis: str, points: Sequence[int], costs: Sequence[float]) -> str:
-    """A line over the points, which are as far apart as each other; microseconds of the processor for a record."""
-    most = max(costs) * 1.15
-    inner, deep = WIDTH - LEFT - 20, HEIGHT - TOP - BELOW
-
-    def place(index: int, cost: float) -> tuple[float, float]:
-        step = inner / max(1, len(points) - 1)
-        return LEFT + index * step, TOP + deep * (1 - cost / most)
-
-    spots = [place(i, cost) for i, cost in enumerate(costs)]
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="system-ui, sans-serif" font-size="12" fill="#777">',
-        f'<text x="{LEFT}" y="18" font-size="13" font-weight="600">{title}</text>',
-    ]
-    for part in (0.0, 0.5, 1.0):
-        y = TOP + deep * (1 - part / 1.15)
-        lines.append(
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" stroke="#8885"/>'
-            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{max(costs) * part:.1f}</text>'
-        )
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-    lines.append(f'<polyline points="{path}" fill="none" stroke="#0b6e99" stroke-width="2"/>')
-    for (x, y), point, cost in zip(spots, points, costs, strict=True):
-        lines.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#0b6e99"/>'
-            f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="middle">{cost:.1f}</text>'
-            f'<text x="{x:.1f}" y="{HEIGHT - 28}" text-anchor="middle">{point:,}</text>'
-        )
-    lines.append(
-        f'<text x="{LEFT + inner / 2}" y="{HEIGHT - 8}" text-anchor="middle">{axis}; '
-        "microseconds of processor time for a record</text></svg>"
-    )
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """The command line."""
     args = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -416,7 +376,10 @@ def main() -> None:
         )
         for point, cost, took in zip(curve.points, middle, clock, strict=True):
             print(f"| {point:,} | {cost:.2f} | {1e6 / took:,.0f} |", flush=True)
-        (opts.out / f"{name}.svg").write_text(chart(curve.title, curve.axis, curve.points, middle))
+        points = [(f"{point:,}", cost) for point, cost in zip(curve.points, middle, strict=True)]
+        (opts.out / f"{name}.svg").write_text(
+            draw("bars", {"us a record": points}, curve.title, curve.axis, "us a record") + "\n"
+        )
     if "latency" in names:
         print(
             "\n| records a second | epochs of | p50 | p95 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|"

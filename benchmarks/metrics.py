@@ -130,6 +130,8 @@ def steady(job: JobRun, records: int) -> Cost:
             first = last if first.records < records * WARM_UP else first
         time.sleep(0.002)
     millions = (last.records - first.records) / 1e6
+    if not millions:
+        raise BenchmarkError("the job was over before it had begun: give it more epochs")
     return Cost(
         (last.clock - first.clock) / millions,
         (last.processor - first.processor) / millions,

@@ -269,20 +269,22 @@ class _ProducerSession:
         """Shut out whoever was here before, then look for the marker."""
         within(_BEGIN, lambda: self._producer.init_transactions(_BEGIN))
         topics = [topic, self._commit_topic]
-        asked = True
         try:
             self._marker = within(_OFFSETS, lambda: from_group(self._consumer, topics))
         except KafkaException as error:
             # A broker that was killed just after a commit may leave the group's part of it open for ever, and then does
-            # not tell its offsets; the next commit ends it.
+            # not tell its offsets; the next commit ends it. Without any marker nobody knows what was committed.
             if error.args[0].code() != KafkaError._TIMED_OUT:
                 raise
-            asked = False
             log.warning("the group %s does not answer: looking in the commit topic", self.name)
-        if self._marker is None and (again or not asked):
-            self._marker = within(
-                _STEP, lambda: from_topic(self._properties, self._commit_topic, self.name)
-            )
+            self._marker = self._in_topic()
+            if self._marker is None:
+                raise
+        if self._marker is None and again:
+            self._marker = self._in_topic()
+
+    def _in_topic(self) -> Marker | None:
+        return within(_STEP, lambda: from_topic(self._properties, self._commit_topic, self.name))
 
     def has_committed(self, epoch: int, digest: str, *, again: bool) -> bool:
         """True if the marker says so."""
