@@ -12,10 +12,9 @@ set -euo pipefail
 folder=${FOLDER:-$HOME/.millstream-cluster}
 host=${HOST:-$(hostname -f)}
 port=${PORT:-7077}
-: "${SPARK_HOME:=$(python3 -c 'import pyspark; print(pyspark.__path__[0])')}"
-export SPARK_HOME
 
-running() { [[ -f $folder/$1.pid ]] && kill -0 "$(cat "$folder/$1.pid")" 2>/dev/null; }
+# After a reboot the number may be that of another process, which is nobody's to stop.
+running() { [[ -f $folder/$1.pid ]] && grep -qs org.apache.spark.deploy "/proc/$(cat "$folder/$1.pid")/cmdline"; }
 
 start() {
   local role=$1 class=$2
@@ -24,6 +23,12 @@ start() {
     echo "the $role runs already (process $(cat "$folder/$role.pid"))" >&2
     exit 1
   fi
+  : "${SPARK_HOME:=$(python3 -c 'import pyspark; print(pyspark.__path__[0])' 2>/dev/null || true)}"
+  if [[ ! -x $SPARK_HOME/bin/spark-class ]]; then
+    echo "there is no Spark: have PySpark in python3's packages, or SPARK_HOME name an unpacked Spark" >&2
+    exit 1
+  fi
+  export SPARK_HOME
   mkdir -p "$folder"
   # Away from the terminal: the shell's end is not theirs.
   setsid "$SPARK_HOME/bin/spark-class" "$class" "$@" >>"$folder/$role.log" 2>&1 </dev/null &
@@ -34,8 +39,8 @@ start() {
 said() {
   local role=$1 words=$2 from=$3
   for _ in $(seq 300); do
-    if tail -c "+$((from + 1))" "$folder/$role.log" 2>/dev/null | grep -q "$words"; then return; fi
-    if ! running "$role"; then break; fi
+    if grep -q "$words" <(tail -c "+$((from + 1))" "$folder/$role.log" 2>/dev/null); then return; fi
+    if ! kill -0 "$(cat "$folder/$role.pid")" 2>/dev/null; then break; fi
     sleep 0.2
   done
   echo "the $role has not started; the end of $folder/$role.log:" >&2

@@ -161,6 +161,14 @@ def _start_in_background(folder: SessionFolder, settings: Sequence[str], recover
     echo("\n".join(line for line in said.splitlines() if line != "Starting Spark ..."))
 
 
+def _one_name(named: str | None, name: str) -> str:
+    """The session that is meant, if only one is."""
+    source = click.get_current_context().get_parameter_source("name")
+    if named is not None and named != name and source is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"which one, '{named}' or '{name}'? Name one session")
+    return named or name
+
+
 @session.command()
 @_named
 @_name_option
@@ -174,8 +182,8 @@ def _start_in_background(folder: SessionFolder, settings: Sequence[str], recover
 )
 def stop(named: str | None, name: str, timeout: float) -> None:
     """Stop a session: its jobs are cancelled, their checkpoints stay."""
-    name = named or name
     with guarded(traceback_wanted=False):
+        name = _one_name(named, name)
         client = SessionClient(name)
         facts = client.folder.facts()
         if client.folder.alive and facts is not None and facts.standing_by is not None:
@@ -242,5 +250,14 @@ def _row(folder: SessionFolder) -> dict[str, Any]:
 @click.option("-n", "--lines", type=click.IntRange(min=1), default=100, show_default=True)
 def log(named: str | None, name: str, lines: int) -> None:
     """Show the last lines of the log of a session in the background."""
-    for line in last_lines(SessionFolder(named or name).log, lines):
-        echo(line)
+    with guarded(traceback_wanted=False):
+        folder = SessionFolder(_one_name(named, name))
+        if not folder.log.exists():
+            known = [each.name for each in sessions() if each.log.exists()]
+            raise SessionError(
+                f"there is no log of a session '{folder.name}'",
+                logs=", ".join(known) or "none",
+                hint="the log of a session in the foreground is what it prints; see millstream session list",
+            )
+        for line in last_lines(folder.log, lines):
+            echo(line)

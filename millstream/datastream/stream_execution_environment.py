@@ -412,7 +412,8 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
     def _show(self, stream: DataStream, view: Any, job_name: str | None) -> None:
         """Run the program so far and hand this stream's records to a view."""
         try:
-            job = self._take_job_with(stream, "Sink: Show", CollectOp(view.take), job_name)[0]
+            collect = CollectOp(view.take, at_once=True)
+            job = self._take_job_with(stream, "Sink: Show", collect, job_name)[0]
             run = self._create_run(job)
         except MillstreamError as error:
             raise shortly(error) from error.__cause__

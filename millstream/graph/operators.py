@@ -285,11 +285,13 @@ class PrintOp(Operator):
 class CollectOp(Operator):
     """Hands records to the driver: `execute_and_collect` and sinks that run on the driver.
 
-    `consumer` runs on the driver and stays there; `schema` is set when Spark writes the records.
+    `consumer` runs on the driver and stays there; `schema` is set when Spark writes the records. With `at_once` it does
+    not wait for a checkpoint, as `print` does not.
     """
 
     consumer: Any
     schema: str | None = None
+    at_once: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CollectOp, (None, self.schema)

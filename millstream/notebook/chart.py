@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
+from decimal import Decimal
+from math import isnan
 from numbers import Real
+from types import NoneType
 from typing import Any
 
 from millstream.errors import InvalidArgument
 from millstream.notebook import svg
 from millstream.notebook.fields import fields_of, records_of
+from millstream.notebook.svg import place_of
+from millstream.runtime.base.text import shorten
 
 __all__ = ["Chart", "chart"]
 
@@ -74,15 +79,27 @@ def chart(
         series.setdefault(group, []).append((*at, _number(row, y)))
     label = " to ".join(names)
     if kind == "bars":
-        series = {group: _last(points) for group, points in series.items()}
+        named = {group: [(str(at), y) for at, y in points] for group, points in series.items()}
+        series = {group: _last(points) for group, points in named.items()}
     if kind == "windows":
-        series = {group: sorted(_last(points)) for group, points in series.items()}
+        series = {group: _windows(points) for group, points in series.items()}
     return Chart(title, kind, series, label, y)
 
 
 def _last(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The last value of each place: a later result of a key or window replaces the one before."""
     return [(*at, value) for at, value in {point[:-1]: point[-1] for point in points}.items()]
+
+
+def _windows(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Those that have a start and an end, in their order."""
+    for point in points:
+        for bound in point[:2]:
+            if bound is not None and not _measured(bound):
+                msg = "the start and the end of a window are numbers or moments"
+                raise InvalidArgument(msg, got=shorten(bound))
+    whole = [point for point in points if not any(isnan(place_of(bound)) for bound in point[:2])]
+    return sorted(_last(whole), key=lambda point: (place_of(point[0]), place_of(point[1])))
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
@@ -93,13 +110,16 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _measured(value: Any) -> bool:
-    return isinstance(value, Real | date | datetime) and not isinstance(value, bool)
+    return isinstance(value, Real | Decimal | date) and not isinstance(value, bool)
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
     value = _value(row, name)
+    if isinstance(value, Real | Decimal | NoneType):
+        # None, NaN and what no float can hold are gaps.
+        return place_of(value)
     try:
         return float(value)
     except (TypeError, ValueError):
         msg = f"the field '{name}' is no number and cannot be drawn"
-        raise InvalidArgument(msg, got=repr(value)[:200]) from None
+        raise InvalidArgument(msg, got=shorten(value)) from None

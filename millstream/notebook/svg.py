@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from html import escape
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, isfinite, log10, nan
 from typing import Any
 
-__all__ = ["draw", "ticks"]
+__all__ = ["draw", "place_of", "ticks"]
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 30, 34, 40
@@ -16,6 +17,10 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 30, 34, 40
 COLOURS = ["#0b7285", "#e8590c", "#7048e8", "#2b8a3e", "#c2255c", "#868e96", "#f08c00", "#364fc7"]
 # More points than can be seen only cost time.
 MOST_POINTS = 2000
+# What is larger is not drawn, and what is closer together is the same: beyond, the difference of two numbers is none.
+MOST, LEAST = 1e300, 1e-300
+# No XML may hold these, not even escaped.
+_NO_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Series = dict[str, list[tuple[Any, ...]]]
 Scale = Callable[[float], float]
@@ -27,9 +32,9 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     >>> ticks(0, 47), ticks(3, 3)
     ([0.0, 10.0, 20.0, 30.0, 40.0], [3.0])
     """
-    if high <= low:
-        return [float(low)]
     rough = (high - low) / about
+    if rough <= max(LEAST, abs(high) * 1e-14):
+        return [float(low)]
     power = 10.0 ** floor(log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.75)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
@@ -43,7 +48,8 @@ def draw(kind: str, series: Series, title: str, x_label: str, y_label: str) -> s
     >>> "polyline" in shown, "&lt;a&gt;" in shown
     (True, True)
     """
-    series = {name: _drawable(points) for name, points in series.items()}
+    at = {"bars": 0, "windows": 2}.get(kind, 1)
+    series = {name: _drawable(points, at) for name, points in series.items()}
     every = [point for points in series.values() for point in points]
     parts = [_frame(title, x_label, y_label), *_legend(series)]
     if not every:
@@ -62,8 +68,14 @@ def draw(kind: str, series: Series, title: str, x_label: str, y_label: str) -> s
     return "\n".join([*parts, "</svg>"])
 
 
-def _drawable(points: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [point for point in points if isfinite(point[-1])][-MOST_POINTS:]
+def _drawable(points: list[tuple[Any, ...]], places: int) -> list[tuple[Any, ...]]:
+    """Points whose number, and whose first fields if these are places on the x axis, can be drawn."""
+    found = []
+    for point in points:
+        numbers = [point[-1], *map(place_of, point[:places])]
+        if all(isfinite(number) and abs(number) <= MOST for number in numbers):
+            found.append(point)
+    return found[-MOST_POINTS:]
 
 
 def _scale(low: float, high: float, begin: float, end: float) -> Scale:
@@ -72,7 +84,8 @@ def _scale(low: float, high: float, begin: float, end: float) -> Scale:
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", more: str = "") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" {more}>{escape(text)}</text>'
+    shown = escape(_NO_TEXT.sub("\ufffd", text))
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" {more}>{shown}</text>'
 
 
 def _frame(title: str, x_label: str, y_label: str) -> str:
@@ -118,23 +131,34 @@ def _moment(seconds: float, span: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):{form}}"
 
 
-def _place(value: Any) -> float:
-    """Where a number or a moment stands on the x axis; a moment without a zone is taken for UTC."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return aware.timestamp()
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
-    return float(value)
+def place_of(value: Any) -> float:
+    """Where a number or a moment stands on the x axis; one without a zone is taken for UTC. NaN if it has no place.
+
+    >>> place_of(2), place_of(date(1970, 1, 2)), place_of(None)
+    (2.0, 86400.0, nan)
+    """
+    try:
+        if isinstance(value, datetime):
+            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            return aware.timestamp()
+        if isinstance(value, date):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return nan
+
+
+def _all_moments(every: list[tuple[Any, ...]]) -> bool:
+    return all(isinstance(place, date) for point in every for place in point[:-1])
 
 
 def _lines(series: Series, every: list[tuple[Any, ...]], y: Scale) -> Iterable[str]:
-    places = [_place(point[0]) for point in every]
+    places = [place_of(point[0]) for point in every]
     low, high = min(places), max(places)
     x = _scale(low, high, LEFT, WIDTH - RIGHT)
-    yield from _x_axis(x, low, high, isinstance(every[0][0], date))
+    yield from _x_axis(x, low, high, _all_moments(every))
     for number, points in enumerate(series.values()):
-        spots = [(x(_place(at)), y(value)) for at, value in points]
+        spots = [(x(place_of(at)), y(value)) for at, value in points]
         line = " ".join(f"{a},{b}" for a, b in spots)
         yield f'<polyline points="{line}" fill="none" stroke="{_colour(number)}" stroke-width="1.5"/>'
         if len(spots) <= 60:
@@ -144,13 +168,13 @@ def _lines(series: Series, every: list[tuple[Any, ...]], y: Scale) -> Iterable[s
 
 
 def _windows(series: Series, every: list[tuple[Any, ...]], y: Scale) -> Iterable[str]:
-    low = min(_place(point[0]) for point in every)
-    high = max(_place(point[1]) for point in every)
+    low = min(place_of(point[0]) for point in every)
+    high = max(place_of(point[1]) for point in every)
     x = _scale(low, high, LEFT, WIDTH - RIGHT)
-    yield from _x_axis(x, low, high, isinstance(every[0][0], date))
+    yield from _x_axis(x, low, high, _all_moments(every))
     for number, points in enumerate(series.values()):
         for start, end, value in points:
-            left, right = x(_place(start)), x(_place(end))
+            left, right = x(place_of(start)), x(place_of(end))
             # Windows of several keys lie over each other, so that it is their upper edges that are read.
             yield _box(left, right - left, value, y, number, 'fill-opacity="0.12"')
             edge = f'x1="{left}" x2="{right}" y1="{y(value)}" y2="{y(value)}"'

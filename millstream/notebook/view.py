@@ -15,13 +15,17 @@ from typing import Any, Protocol
 
 from millstream.common.job_client import JobClient
 from millstream.common.notebook import table
-from millstream.errors import InvalidArgument, MillstreamError, shortly
+from millstream.errors import InvalidArgument, MillstreamError, shortly, told
 from millstream.notebook.chart import Fields, chart
 from millstream.notebook.fields import table_of
 from millstream.notebook.screen import open_screen
+from millstream.runtime.base.text import shorten
 from millstream.runtime.driver.run import JobRun
 
 __all__ = ["LiveView"]
+
+# Of a value in the table.
+MOST_LETTERS = 400
 
 
 class Screen(Protocol):
@@ -46,6 +50,8 @@ class LiveView:
         for name, number in (("rows", rows), ("keep", keep)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise InvalidArgument(f"{name} must be 1 or more", got=repr(number))
+        if every <= 0:
+            raise InvalidArgument("it can be drawn every 1 ms, or less often", every=f"{every} s")
         if y is None and (x is not None or by is not None):
             raise InvalidArgument("a chart needs a field to draw", hint="show(y=...)")
         self._rows, self._every = rows, every
@@ -173,7 +179,8 @@ class LiveView:
             caption += f", {str(self._run.error).splitlines()[0]}"
         elif not self._run.done and self._screen.button is None:
             caption += "; stop() ends it"
-        return f"<div>{self._picture(records)}\n{table(caption, names, shown)}</div>"
+        cells = [list(map(_cell, row)) for row in shown]
+        return f"<div>{self._picture(records)}\n{table(caption, names, cells)}</div>"
 
     def _picture(self, records: list[Any]) -> str:
         y, x, by = self._axes
@@ -182,5 +189,17 @@ class LiveView:
             return chart(rates, "rate", "second", title="records a second").svg()
         try:
             return chart(records, y, x, by).svg()
-        except InvalidArgument as error:
-            return table("no chart", (), [[str(error)]])
+        # Whatever a record is or does: the table is still worth drawing, and so is the next picture.
+        except Exception as error:
+            return table("no chart", (), [[_cell(told(error))]])
+
+
+def _cell(value: Any) -> str:
+    """A value as text that is never too long for a table, and that can be sent."""
+    try:
+        text = str(value)
+    except Exception:
+        text = shorten(value)
+    if len(text) > MOST_LETTERS:
+        text = f"{text[:MOST_LETTERS]}… ({len(text):,} characters)"
+    return text.encode(errors="replace").decode()

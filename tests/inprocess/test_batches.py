@@ -429,6 +429,40 @@ def test_one_record_in_the_place_of_several_is_refused():
     assert "one str where any number of records is wanted" in error.what
     columns = environment().from_collection([1]).flat_map_batches(lambda b: {"a": b})
     assert "an iterable for each record is wanted" in failing(columns).what
+    for wrong in (1, None):
+        one = (
+            environment().from_collection(["a"]).flat_map_batches(lambda b, w=wrong: [w for _ in b])
+        )
+        error = failing(one)
+        assert f"gave one {type(wrong).__name__} for a record" in error.what
+        assert (
+            error.hint
+            == "give an iterable for each record, in their order, [] for one without results"
+        )
+
+
+@pytest.mark.parametrize("call", ["map_batches", "filter_batches", "flat_map_batches"])
+def test_a_forgotten_return_is_told_as_one(call):
+    error = failing(getattr(environment().from_collection([1]), call)(lambda b: None))
+    assert error.what.endswith("gave None")
+    assert "without a return" in error.hint
+    assert error.evidence["record"] == "1"
+
+
+def test_a_row_of_an_array_is_what_a_record_gives():
+    numbers = environment().from_collection([1, 2])
+    pairs = numbers.flat_map_batches(lambda a: np.stack([a, a * 10], axis=1), batch_format="numpy")
+    assert collect(pairs.map(lambda n: (n, type(n)))) == [(n, int) for n in (1, 10, 2, 20)]
+    empty = numbers.flat_map_batches(lambda a: np.zeros((len(a), 0)), batch_format="numpy")
+    assert collect(empty) == []
+    wide = numbers.flat_map_batches(lambda a: np.zeros((len(a), 1, 2)), batch_format="numpy")
+    assert collect(wide) == [(0.0, 0.0), (0.0, 0.0)]
+
+
+def test_the_results_of_one_record_may_be_a_set_and_those_of_a_batch_may_not():
+    numbers = environment().from_collection([1, 2])
+    assert collect(numbers.flat_map_batches(lambda b: [{n} for n in b])) == [1, 2]
+    assert "has no order" in failing(numbers.map_batches(lambda b: {-n for n in b})).what
 
 
 # -- bad records -------------------------------------------------------------------------------------------

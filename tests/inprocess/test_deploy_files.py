@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
@@ -143,3 +145,51 @@ def test_a_submission_names_image_and_program(tmp_path: Path) -> None:
         given = done.stdout.splitlines()
         assert given[-2:] == last
         assert "cluster" in given
+
+
+def test_the_image_has_a_python_that_millstream_takes() -> None:
+    """That of Spark's image is its Linux's, and has been too old."""
+    lines = (KUBERNETES / "Dockerfile").read_text()
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    (python,) = re.findall(r"^ARG PYTHON=(.+)$", lines, re.MULTILINE)
+    assert python in SpecifierSet(wanted)
+    (folder,) = re.findall(r"uv venv --python .*? (\S+)$", lines, re.MULTILINE)
+    assert f"uv pip install --no-cache --python {folder} " in lines
+    assert f"ENV PATH={folder}/bin:$PATH" in lines
+
+
+def test_the_page_and_the_image_say_the_same_of_how_it_is_built() -> None:
+    """And nothing that only whoever releases Millstream can do."""
+    page = (ROOT / "docs/deployment.md").read_text()
+    steps = [line[4:] for line in (KUBERNETES / "Dockerfile").read_text().splitlines()[2:5]]
+    assert [step.split("  #")[0] for step in steps if step.split("  #")[0] not in page] == []
+
+
+def test_systemd_does_not_start_a_job_again_that_was_stopped() -> None:
+    unit = (DEPLOY / "standalone/millstream-job.service").read_text()
+    assert re.findall(r"^Restart=(.*)$", unit, re.MULTILINE) == ["on-failure"]
+
+
+def script(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": "/usr/bin:/bin", "FOLDER": str(tmp_path), "SPARK_HOME": str(tmp_path)}
+    command = [str(DEPLOY / "standalone/cluster.sh"), *words]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_a_cluster_without_spark_says_so(tmp_path: Path) -> None:
+    done = script(tmp_path, "start", "master")
+    assert done.returncode == 1
+    assert "there is no Spark" in done.stderr
+    assert script(tmp_path, "stop").stderr == ""
+
+
+def test_a_process_that_has_the_number_of_an_old_master_is_left_alone(tmp_path: Path) -> None:
+    """After a reboot numbers are given anew."""
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            (tmp_path / "master.pid").write_text(str(other.pid))
+            assert "master: does not run" in script(tmp_path, "status").stdout
+            assert script(tmp_path, "stop").stdout == ""
+            assert other.poll() is None
+        finally:
+            other.kill()

@@ -391,6 +391,29 @@ def test_what_is_not_there_is_said(session, folder):
     assert "has no job 'nobody'" in millstream("logs", "nobody").stderr
 
 
+def test_a_log_that_is_not_there_is_no_empty_log(folder):
+    assert "no log of a session 'nightly'" in millstream("session", "log", "nightly").stderr
+    (folder / "s/default").mkdir(parents=True)
+    (folder / "s/default/session.log").write_text("first\nlast\n")
+    assert millstream("session", "log").output == "first\nlast\n"
+    assert millstream("session", "log", "default", "-n", "1").output == "last\n"
+    misspelt = millstream("session", "log", "defualt")
+    assert misspelt.exit_code == 1
+    assert "logs: default" in misspelt.stderr
+    odd = millstream("session", "log", "../default")
+    assert "no name for a session" in odd.stderr
+    assert isinstance(odd.exception, SystemExit)
+
+
+@pytest.mark.parametrize("word", ["stop", "log"])
+def test_two_names_are_one_too_many(folder, monkeypatch, word):
+    done = millstream("session", word, "first", "--name", "second")
+    assert (done.exit_code, "'first' or 'second'" in done.stderr) == (2, True)
+    # A variable is only what is meant if nothing is said.
+    monkeypatch.setenv("MILLSTREAM_SESSION", "second")
+    assert "'first'" in millstream("session", word, "first").stderr
+
+
 def test_without_a_session_or_a_folder(folder):
     for words in (("list",), ("cancel", "x"), ("stop", "x"), ("savepoint", "trigger", "x")):
         done = millstream(*words)

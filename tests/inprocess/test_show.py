@@ -129,6 +129,41 @@ def test_a_field_that_is_not_there_is_said_in_place_of_the_chart(screen):
     assert "mill" in screen.last
 
 
+class Silent:
+    """Nobody can say what it is."""
+
+    def __repr__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("odd", [Silent(), "\ud800\0", "x" * 100_000], ids=["repr", "half", "long"])
+def test_records_that_are_hard_to_show_do_not_end_the_view(screen, odd):
+    view = environment().from_collection([("mill", 1), (odd, 2)]).show(y="f1", x="f0", by="f0")
+    view.wait()
+    assert "FINISHED, 2 records" in screen.last
+    assert "mill" in screen.last
+    assert len(screen.last.encode()) < 20_000
+
+
+def test_a_chart_that_fails_does_not_end_the_view(screen, monkeypatch):
+    def fails(*_):
+        raise ZeroDivisionError("no chart for you")
+
+    monkeypatch.setattr("millstream.notebook.view.chart", fails)
+    view = endless().show(y="n", every="20 ms")
+    until(lambda: len(screen.drawn) >= 2)
+    view.stop()
+    assert "no chart for you" in screen.last
+
+
+def test_records_are_shown_before_a_checkpoint_is_due(screen):
+    stream = endless()
+    stream.get_execution_environment().enable_checkpointing(3_600_000)
+    view = stream.show(every="20 ms")
+    until(lambda: view.count > 10)
+    view.stop()
+
+
 class Count(KeyedProcessFunction):
     def open(self, ctx):
         self.seen = ctx.get_state(ValueStateDescriptor("seen"))
@@ -148,7 +183,16 @@ def test_a_view_has_the_job_for_savepoints(screen, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rows": 0}, {"keep": True}, {"x": "n"}, {"by": "n"}, {"every": "soon"}]
+    "wrong",
+    [
+        {"rows": 0},
+        {"keep": True},
+        {"x": "n"},
+        {"by": "n"},
+        {"every": "soon"},
+        {"every": "0 ms"},
+        {"every": -5},
+    ],
 )
 def test_what_cannot_be_shown_is_refused_before_anything_runs(screen, wrong):
     with pytest.raises((InvalidArgument, ValueError)):

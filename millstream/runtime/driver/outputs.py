@@ -55,6 +55,8 @@ class JobOutputs:
                     self._at_once.add(client_edge(node.id))
                 case CollectOp(consumer=consumer, schema=None) if callable(consumer):
                     self._consumers[client_edge(node.id)] = consumer
+                    if node.operator.at_once:
+                        self._at_once.add(client_edge(node.id))
                     self._collects = True
 
     @property

@@ -5,13 +5,16 @@ or f0, f1, … of a tuple or a row without names. Anything else is one value per
 else the column "value".
 
 NumPy and pandas have no integer that can be missing, and Arrow has no column of several types. Here nothing is guessed:
-a column of ints is one of ints, None stays None in a column of objects, and NaN stays NaN.
+a column of ints is one of ints, None stays None in a column of objects, and NaN stays NaN. What a format would change,
+it does not get.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from millstream.common.types import Row, make_row
@@ -23,6 +26,8 @@ __all__ = ["FORMATS", "BatchShape", "mask_of", "records_of", "shape_of"]
 # The largest whole number up to which all are floats too.
 _EXACT = 2**53
 _VALUE = ("value",)
+# As microseconds in 64 bits.
+_MOST_DAYS = 106_751_990
 _ALONE = (str, bytes, bytearray, Row)
 
 
@@ -45,7 +50,8 @@ class BatchShape(NamedTuple):
         if self.kind is Row:
             rows = [record._values for record in records]
         elif self.kind is dict:
-            rows = [record.values() for record in records]
+            # One may have its keys in another order than the next.
+            return {name: [record[name] for record in records] for name in self.names}
         return dict(zip(self.names, zip(*rows, strict=True), strict=True))
 
     def records(self, names: tuple[str, ...], columns: list[list[Any]], *, bare: bool) -> list[Any]:
@@ -90,7 +96,7 @@ def shape_of(records: list[Any]) -> BatchShape:
         shape = BatchShape(named or _numbered(len(first)), getattr(kind, "_make", None), kind)
     elif kind is dict and all(type(name) is str for name in first):
         names = tuple(first)
-        alike = all(type(r) is dict and tuple(r) == names for r in records)
+        alike = all(type(r) is dict and r.keys() == first.keys() for r in records)
         shape = BatchShape(names, lambda values: dict(zip(names, values, strict=True)), dict)
     if shape.names and not (alike and set(map(len, records)) == {len(shape.names)}):
         other = next(r for r in records if type(r) is not kind or _fields(r) != _fields(first))
@@ -106,7 +112,7 @@ def shape_of(records: list[Any]) -> BatchShape:
 def _fields(record: Any) -> Any:
     if type(record) is Row:
         return record._fields, len(record)
-    return tuple(record) if type(record) is dict else len(record)
+    return record.keys() if type(record) is dict else len(record)
 
 
 # -- what a function is given ------------------------------------------------------------------------------
@@ -157,14 +163,43 @@ def _as_arrow(records: list[Any], shape: BatchShape) -> Any:
     columns = {}
     for name, values in shape.columns(records).items():
         try:
+            _check_alike(values)
             columns[name] = pa.array(values)
-        except (pa.ArrowException, OverflowError) as error:
+        # Arrow's own errors, and whatever a value raises when Arrow asks it for what it holds.
+        except Exception as error:
             raise UserFunctionError(
                 f"the column '{name}' of a batch cannot be one of Arrow: {error}",
                 values=shorten(list(values)),
                 hint='let its values be of one type, or take the records with batch_format="list"',
             ) from error
     return pa.table(columns)
+
+
+# What Arrow would make one of, though something is lost on the way: a datetime becomes a date, a text bytes.
+_APART: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("bool", bool),
+    ("number", (int, float, Decimal)),
+    ("str", str),
+    ("bytes", (bytes, bytearray)),
+    ("datetime", datetime),
+    ("date", date),
+    ("time", time),
+)
+
+
+def _check_alike(values: Sequence[Any]) -> None:
+    """Raise `ValueError` if Arrow would take the values and give others back."""
+    kinds = set(map(type, values))
+    found = {next((name for name, types in _APART if issubclass(k, types)), None) for k in kinds}
+    found.discard(None)
+    if len(found) > 1:
+        raise ValueError("its values are of several types: " + ", ".join(sorted(map(str, found))))
+    if found <= {"datetime", "time"}:
+        zones = {value.tzinfo is not None for value in values if value is not None}
+        if len(zones) > 1:
+            raise ValueError("some of its moments have a zone, others have none")
+        if found == {"time"} and True in zones:
+            raise ValueError("its times of day have a zone, and Arrow's have none")
 
 
 FORMATS: dict[str, Callable[[list[Any], BatchShape], Any]] = {
@@ -206,62 +241,137 @@ def records_of(result: Any, shape: BatchShape, what: str) -> list[Any]:
 def _of_columns(
     columns: Iterable[tuple[Any, Any]], shape: BatchShape, what: str, *, bare: bool
 ) -> list[Any]:
-    made = {name: _values(column, f"{what}, column {name!r},") for name, column in columns}
-    sizes = {name: len(values) for name, values in made.items()}
-    if not made or len(set(sizes.values())) > 1 or not all(type(name) is str for name in made):
+    columns = list(columns)
+    names = tuple(name for name, _ in columns)
+    made = [_values(column, f"{what}, column {name!r},") for name, column in columns]
+    sizes = dict(zip(names, map(len, made), strict=True)) if len(set(names)) == len(names) else None
+    if not sizes or len(set(sizes.values())) > 1 or not all(type(name) is str for name in names):
         raise UserFunctionError(
             f"{what} gave columns that make no records",
-            columns=shorten(sizes),
-            hint="give columns of one length, with names that are texts",
+            columns=shorten(list(names) if sizes is None else sizes),
+            hint="give columns of one length, each with a name of its own that is a text",
         )
-    return shape.records(tuple(made), list(made.values()), bare=bare)
+    return shape.records(names, made, bare=bare)
 
 
-def _values(column: Any, what: str) -> list[Any]:
+def _values(column: Any, what: str, hint: str = "give a list, an array, or columns") -> list[Any]:
     """The values of a column, or of a sequence of any kind, as Python has them."""
     if type(column) is list:
         return column
     pandas, arrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
-    if pandas is not None and isinstance(column, pandas.Series | pandas.Index):
-        return _of_series(column)
+    if pandas is not None and isinstance(
+        column, pandas.Series | pandas.Index | pandas.api.extensions.ExtensionArray
+    ):
+        return _of_series(column, what)
     if arrow is not None and isinstance(column, arrow.Array | arrow.ChunkedArray):
-        pylist: list[Any] = column.to_pylist()
-        return pylist
+        return _of_arrow(column, what)
     if hasattr(column, "__array__"):
         # Also what other libraries have of their own, a tensor for instance.
         import numpy as np
 
         array = column if isinstance(column, np.ndarray) else np.asarray(column)
         if array.ndim:
-            return _of_array(array)
+            return _of_array(array, what)
+    elif isinstance(column, set | frozenset):
+        raise UserFunctionError(
+            f"{what} gave a {type(column).__name__}, which has no order",
+            returned=shorten(column),
+            hint="give a list: what comes first belongs to the first record",
+        )
     elif isinstance(column, Iterable) and not isinstance(column, _ALONE):
         return list(column)
+    if column is None:
+        raise UserFunctionError(
+            f"{what} gave None",
+            hint="does it end without a return? It gives what is for the whole batch",
+        )
     raise UserFunctionError(
         f"{what} gave one {type(column).__name__}, and results for many records are wanted",
         returned=shorten(column),
-        hint="give a list, an array, or columns",
+        hint=hint,
     )
 
 
-def _of_array(array: Any) -> list[Any]:
-    if array.dtype.kind in "mM":
-        # As nanoseconds they would become plain numbers.
-        array = array.astype(f"{'timedelta64' if array.dtype.kind == 'm' else 'datetime64'}[us]")
-    values: list[Any] = array.tolist()
-    return values if array.ndim == 1 else list(map(tuple, values))
-
-
-def _of_series(series: Any) -> list[Any]:
+def _of_array(array: Any, what: str) -> list[Any]:
     import numpy as np
 
+    if array.dtype.kind in "mM":
+        # As nanoseconds they would become plain numbers, and so would what is beyond Python's years. Asked for years
+        # or days no moment is too large.
+        spans = array.dtype.kind == "m"
+        unit, low, high = ("m8[D]", -_MOST_DAYS, _MOST_DAYS) if spans else ("M8[Y]", -1969, 8029)
+        counts = array.astype(unit).astype(np.int64)
+        if not (np.isnat(array) | ((counts >= low) & (counts <= high))).all():
+            raise _not_pythons(what, array.dtype)
+        array = array.astype("m8[us]" if spans else "M8[us]")
+    values: list[Any] = array.tolist()
+    if array.dtype != object:
+        return values if array.ndim == 1 else list(map(tuple, values))
+    return _plain(values, what) if array.ndim == 1 else [tuple(_plain(r, what)) for r in values]
+
+
+def _of_series(series: Any, what: str) -> list[Any]:
+    import numpy as np
+    import pandas as pd
+
     if isinstance(series.dtype, np.dtype):
-        return _of_array(series.to_numpy())
+        return _of_array(series.to_numpy(), what)
+    if isinstance(series.dtype, pd.ArrowDtype):
+        import pyarrow as pa
+
+        return _of_arrow(pa.array(series), what)
     # A type of pandas' own: what is missing there is None.
-    values = series.astype(object)
-    found: list[Any] = [
-        None if gone else value for value, gone in zip(values, series.isna(), strict=True)
-    ]
-    return [v.to_pydatetime(warn=False) if hasattr(v, "to_pydatetime") else v for v in found]
+    values, missing = np.asarray(series.astype(object)), series.isna()
+    return _plain([None if gone else v for v, gone in zip(values, missing, strict=True)], what)
+
+
+def _of_arrow(column: Any, what: str) -> list[Any]:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+    elif pa.types.is_duration(kind) and kind.unit == "ns":
+        column = column.cast(pa.duration("us"), safe=False)
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise _not_pythons(what, kind) from error
+    return values
+
+
+def _not_pythons(what: str, kind: Any) -> UserFunctionError:
+    return UserFunctionError(
+        f"{what} gave a value of type {kind} that Python cannot hold",
+        hint="Python's moments are of the years 1 to 9999; give others as numbers or texts",
+    )
+
+
+def _plain(values: list[Any], what: str) -> list[Any]:
+    """Python's own in the place of what is NumPy's or pandas'."""
+    import numpy as np
+
+    pandas = sys.modules.get("pandas")
+    odd: tuple[type, ...] = (np.generic,)
+    if pandas is not None:
+        odd += (pandas.Timestamp, pandas.Timedelta, type(pandas.NaT), type(pandas.NA))
+    if not any(issubclass(kind, odd) for kind in set(map(type, values))):
+        return values
+    return [_python(value, what) if isinstance(value, odd) else value for value in values]
+
+
+def _python(value: Any, what: str) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return _of_array(np.array([value]), what)[0]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is sys.modules["pandas"].NA or value != value:
+        return None
+    if hasattr(value, "to_pydatetime"):
+        return value.to_pydatetime(warn=False)
+    return value.to_pytimedelta()
 
 
 def mask_of(result: Any, what: str) -> list[bool]:
@@ -277,7 +387,7 @@ def mask_of(result: Any, what: str) -> list[bool]:
             returned=type(result).__name__,
             hint='give one boolean for each record, for instance frame["price"] > 10',
         )
-    mask = _values(result, what)
+    mask = _values(result, what, "give one boolean for each record, in their order")
     kinds = set(map(type, mask))
     if kinds <= {bool}:
         return mask

@@ -370,7 +370,9 @@ class _FlatMapUnit(BatchesUnit):
                 returned=type(result).__name__,
                 hint=self.hint,
             )
-        each = records_of(result, shape, self._who)
+        # The rows of an array are results of a record each, not tuples.
+        rows = getattr(result, "ndim", 1) > 1
+        each = list(result) if rows else records_of(result, shape, self._who)
         self._check(len(each), "iterable", records)
         of_each = [self._of_one(results, shape) for results in each]
         return self._fitted(list(chain.from_iterable(of_each))), list(map(len, of_each))
@@ -378,6 +380,14 @@ class _FlatMapUnit(BatchesUnit):
     def _of_one(self, results: Any, shape: BatchShape) -> list[Any]:
         if type(results) not in SEVERAL:
             check_several(results)
+            if isinstance(results, set | frozenset):
+                return list(results)
+            if not isinstance(results, Iterable):
+                raise UserFunctionError(
+                    f"{self._who} gave one {type(results).__name__} for a record, and an iterable is wanted",
+                    returned=shorten(results),
+                    hint=self.hint,
+                )
         return records_of(results, shape, f"{self._who} for one record")
 
 

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millstream.common import Row
 from millstream.errors import InvalidArgument
@@ -155,6 +158,58 @@ def test_ticks_are_round_and_inside():
 def test_what_cannot_be_drawn_is_refused(wrong):
     with pytest.raises(InvalidArgument):
         chart([("mill", 1)], **wrong)
+
+
+NUMBERS = [
+    None,
+    True,
+    0,
+    -7,
+    10**400,
+    1e308,
+    -1e308,
+    5e-324,
+    1e16,
+    1e16 + 2,
+    1.0,
+    1.0000000000000002,
+]
+NUMBERS += [float("nan"), float("inf"), Decimal("1.5"), Decimal("sNaN"), Decimal("-Infinity")]
+PLACES = [*NUMBERS, datetime(1, 1, 1), datetime(9999, 12, 31, 23), datetime(2026, 5, 1, tzinfo=UTC)]
+PLACES += [date(2026, 5, 1), pd.NaT, "mill", "", "\0\ud800", [1], ()]
+place, number = st.sampled_from(PLACES), st.sampled_from(NUMBERS)
+
+
+@given(st.lists(st.tuples(place, place, number, place), max_size=4))
+@pytest.mark.parametrize("x", [None, "f0", ("f0", "f1")])
+@pytest.mark.parametrize("by", [None, "f3"])
+def test_whatever_records_hold_is_drawn_or_refused(x, by, records):
+    try:
+        shown = chart(records, y="f2", x=x, by=by)
+    except InvalidArgument as error:
+        assert "window" in error.what  # noqa: PT017 - most are drawn
+        return
+    root = ElementTree.fromstring(shown.svg())
+    values = [value for element in root.iter() for value in element.attrib.values()]
+    assert not [v for v in values if re.search(r"\b(nan|inf)\b", v)]
+
+
+def test_moments_beside_numbers_that_are_none_of_theirs():
+    mixed = [(datetime(2026, 5, 1), 1), (1e16, 2)]
+    assert len(elements(chart(mixed, x="f0", y="f1"), "circle")) == 2
+
+
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), float("inf"), Decimal("sNaN"), 10**400, pd.NaT]
+)
+def test_what_has_no_place_is_left_out_and_the_rest_is_drawn(missing):
+    whole = [(1, 1.0), (2, 3.0)]
+    if missing is not pd.NaT:
+        assert len(elements(chart([*whole, (1.5, missing)], x="f0", y="f1"), "circle")) == 2
+    if missing is not None:  # which is a name, and makes bars
+        assert len(elements(chart([*whole, (missing, 2.0)], x="f0", y="f1"), "circle")) == 2
+    windows = [(0, 1, 5.0), (missing, 2, 7.0), (1, missing, 7.0)]
+    assert len(elements(chart(windows, x=("f0", "f1"), y="f2"), "rect")) == 1
 
 
 def test_nothing_of_a_notebook_is_imported_before_it_is_used():

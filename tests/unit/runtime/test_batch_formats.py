@@ -2,7 +2,7 @@
 
 import math
 from collections import namedtuple
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import numpy as np
 import pandas as pd
@@ -236,3 +236,112 @@ def test_what_is_neither_true_nor_false_is_no_mask(wrong):
 def test_columns_are_no_mask(wrong):
     with pytest.raises(UserFunctionError, match="a mask is wanted"):
         mask_of(wrong, "it")
+
+
+def test_one_boolean_is_no_mask():
+    with pytest.raises(UserFunctionError, match="gave one bool") as failure:
+        mask_of(True, "it")
+    assert failure.value.hint == "give one boolean for each record, in their order"
+
+
+# -- what is not to be lost or changed on the way ------------------------------------------------------------
+
+
+def test_two_columns_of_one_name_are_refused():
+    twice = [[1, 2], [3, 4]]
+    for result in (pd.DataFrame(twice, columns=["a", "a"]), pa.table(twice, names=["a", "a"])):
+        with pytest.raises(UserFunctionError, match="columns that make no records") as failure:
+            back(result)
+        assert failure.value.evidence["columns"] == "['a', 'a']"
+
+
+MOMENT = datetime(2024, 5, 1, 12, 0, 0, 5)
+LONG = timedelta(days=1, microseconds=7)
+PLAIN = [2.5, 7, True, "a", None, None, MOMENT, LONG, MOMENT, LONG]
+ODD = [np.float64(2.5), np.int8(7), np.bool_(True), np.str_("a"), pd.NA, pd.NaT]
+ODD += [pd.Timestamp(MOMENT), pd.Timedelta(LONG)]
+ODD += [np.datetime64(MOMENT, "ns"), np.timedelta64(LONG, "ns")]
+
+
+@pytest.mark.parametrize("make", [np.array, pd.Series])
+def test_objects_become_python_values_too(make):
+    assert typed(back(make(ODD, dtype=object))) == typed(PLAIN)
+    assert typed(back({"a": make(ODD, dtype=object)})) == typed([Row(a=v) for v in PLAIN])
+
+
+def test_objects_of_two_dimensions_become_tuples_of_python_values():
+    assert typed(back(np.array([ODD, ODD], dtype=object))) == typed([tuple(PLAIN)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("result", "plain"),
+    [
+        (pd.array([1, None], dtype="Int64"), [1, None]),
+        (pd.array(["a", None], dtype="string"), ["a", None]),
+        (pd.array([True, None], dtype="boolean"), [True, None]),
+        (pd.Categorical(["a", None]), ["a", None]),
+        (pd.to_datetime([MOMENT, None], utc=True).array, [MOMENT.replace(tzinfo=UTC), None]),
+        (pd.to_datetime([MOMENT, None]).array, [MOMENT, None]),
+        (pd.Series([[1], None], dtype=pd.ArrowDtype(pa.list_(pa.int64()))), [[1], None]),
+        (pa.array([MOMENT, None], pa.timestamp("ns")), [MOMENT, None]),
+        (pa.array([MOMENT], pa.timestamp("ns", "UTC")), [MOMENT.replace(tzinfo=UTC)]),
+        (pa.chunked_array([pa.array([LONG, None], pa.duration("ns"))]), [LONG, None]),
+        (pa.array([5], pa.timestamp("ns")), [datetime(1970, 1, 1)]),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", getattr(value, "type", ""))),
+)
+def test_arrays_of_pandas_and_moments_of_arrow_become_python_values(result, plain):
+    found = back(result)
+    assert found == plain
+    assert list(map(type, found)) == list(map(type, plain))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        np.array(["20000-01-01"], "datetime64[D]"),
+        np.array(["-0001-01-01", "NaT"], "datetime64[s]"),
+        np.array(["400000"], "datetime64[Y]"),  # in microseconds it would be another year
+        np.array([2**62], "timedelta64[s]"),
+        pa.array([2**60], pa.timestamp("s")),
+    ],
+)
+def test_moments_that_python_has_not_are_refused(result):
+    with pytest.raises(UserFunctionError, match="that Python cannot hold"):
+        back(result)
+
+
+@pytest.mark.parametrize("result", [{1, 2}, frozenset([1])])
+def test_what_has_no_order_is_refused(result):
+    with pytest.raises(UserFunctionError, match="has no order"):
+        back(result)
+
+
+def test_a_forgotten_return_is_guessed():
+    with pytest.raises(UserFunctionError, match="the function gave None") as failure:
+        back(None)
+    assert "return" in failure.value.hint
+
+
+BERLIN = timezone(timedelta(hours=2))
+MIXED = {
+    "date and datetime": [date(2024, 5, 1), datetime(2024, 5, 1, 5)],
+    "bytes and str": ["a", b"b"],
+    "bool and float": [1.5, True],
+    "datetime with and without a zone": [datetime(2024, 5, 1), datetime(2024, 5, 1, tzinfo=BERLIN)],
+    "time with a zone": [time(5, tzinfo=BERLIN)],
+    "NaT": [pd.NaT, pd.Timestamp(2024, 5, 1)],
+    "half a character": ["\ud800"],
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_what_arrow_would_change_or_cannot_take_is_refused(kind):
+    with pytest.raises(UserFunctionError, match="column 'f1' of a batch cannot be one of Arrow"):
+        batch("arrow", [(0, value) for value in MIXED[kind]])
+
+
+def test_the_order_of_a_dictionary_s_keys_is_no_difference():
+    records = [{"a": 1, "b": "x"}, {"b": "y", "a": 2}]
+    for name in FORMATS:
+        assert back(batch(name, records), records) == records
