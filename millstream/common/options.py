@@ -115,6 +115,10 @@ RUNTIME_MODE = _known(
     .default_value("STREAMING"),
     "Whether results come as records arrive, or once all input of a key is there.",
 )
+EXECUTION_MODE = _known(
+    _key("execution.mode").enum_type("MICRO_BATCH", "PIPELINED").default_value("MICRO_BATCH"),
+    "Whether records are taken through the job epoch by epoch, or flow through all of it at once, in milliseconds.",
+)
 PIPELINE_NAME = _known(
     _key("pipeline.name").string_type().no_default_value(),
     "The name of the job, unless execute() is given one.",

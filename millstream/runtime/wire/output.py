@@ -105,6 +105,9 @@ class EdgeWriter:
 
     def start(self, channel: int) -> None:
         """Send as `channel` from now on."""
+        if channel == self.channel and self.timeout != float("inf"):
+            # What waits for more records may go on waiting.
+            return
         self.flush_all()
         self.channel = channel
         self.sequence = self.first
@@ -158,6 +161,11 @@ class EdgeWriter:
         # The generated code holds on to the list's `append`, so the list must stay the same object.
         records.clear()
         marks.clear()
+
+    @property
+    def waits(self) -> bool:
+        """True if something waits to be sent."""
+        return any(self.lists) or any(self.marks)
 
     def flush_full(self) -> None:
         """Send the buffers that are full, or all of them when the flush timeout has passed."""

@@ -1,0 +1,26 @@
+"""Records that flow through all levels at once, whatever the settings say. As a plugin for pytest, for all jobs that can:
+
+```
+python -m pytest -p tests.in_pipelines tests/properties tests/conformance
+```
+"""
+
+from __future__ import annotations
+
+
+from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.pipelined import why_not
+
+
+
+def _can(job: Job) -> bool:
+    return why_not(job) is None
+
+
+class _Pipelined:
+    def __get__(self, job: Job | None, owner: type) -> bool:
+        return job is not None and _can(job)
+
+
+def pytest_configure() -> None:
+    Job.pipelined = _Pipelined()  # type: ignore[assignment,method-assign]
