@@ -157,6 +157,23 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
         self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
         return self
 
+    def set_execution_mode(self, mode: str) -> StreamExecutionEnvironment:
+        """How records go through the job: "micro-batch", epoch by epoch, or "pipelined", all the way as they come, in
+        milliseconds.
+
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sorted(
+        ...     env.set_execution_mode("pipelined")
+        ...     .from_collection([("a", 1), ("a", 2)])
+        ...     .key_by(0)
+        ...     .sum(1)
+        ...     .execute_and_collect()
+        ... )
+        [('a', 1), ('a', 3)]
+        """
+        options.put(self._configuration, options.EXECUTION_MODE, mode)
+        return self
+
     def set_buffer_timeout(self, timeout_millis: Any) -> StreamExecutionEnvironment:
         """How long a record may wait in a buffer for others; -1: until it is full."""
         wait = f"{parse_duration(timeout_millis)} ms"

@@ -50,7 +50,7 @@ _SESSION = {
 
 # How long Spark waits for rows that never come. The tasks go on after that, with nobody left who reads for them.
 _BATCH = "1 second"
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 2.0
 
 
 def slots_needed(job: Job) -> int:

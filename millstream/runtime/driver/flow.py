@@ -49,8 +49,9 @@ __all__ = ["RANGE_SECONDS", "Flow", "Hub"]
 
 _log = get_logger("millstream.job")
 
-# How often sources are asked for more, in seconds.
+# How often sources are asked for more, in seconds; of many splits that takes time of its own, and is done less often.
 _POLL = 0.002
+_SHARE = 10
 # What a subtask is told to read at a time takes about so long. An epoch cannot end in the middle of it.
 RANGE_SECONDS = 0.05
 # How long all tasks may take to be there: Spark has to start their processes.
@@ -210,18 +211,17 @@ class Flow:
         """Have everything read that comes until the epoch is due; True if nothing follows in any source, None if it is
         to be stopped."""
         self.on_read = lambda progress: planner.has_read(progress.splits, progress.seconds)
-        looked = 0.0
+        look_at = 0.0
         while not stopped():
-            now = time.monotonic()
-            if now - looked >= _POLL:
-                looked = now
+            began = time.monotonic()
+            if began >= look_at:
                 if planner.at_end:
                     return True
                 if due():
                     return False
-                work = planner.plan_more(self.busy)
-                self.send(work)
-            self.listen(max(0.0, looked + _POLL - time.monotonic()))
+                self.send(planner.plan_more(self.busy))
+                look_at = began + max(_POLL, _SHARE * (time.monotonic() - began))
+            self.listen(max(0.0, look_at - time.monotonic()))
         return None
 
     def send(self, work: Sequence[SubtaskRanges]) -> None:

@@ -21,7 +21,9 @@ from millstream.runtime.wire.rows import RowBatch
 
 __all__ = ["LocalFlow"]
 
-_WAITING = 16
+_WAITING = 2
+# Of a job that is cancelled, tasks may wait for room that nobody makes any more.
+_LEAVE_SECONDS = 1.0
 _JOIN_SECONDS = 10.0
 
 
@@ -63,7 +65,7 @@ class LocalFlow:
         """Let the tasks end, and wait for them."""
         self._hub.close()
         for thread in self._threads[: len(self._tasks[0])]:
-            thread.join(_JOIN_SECONDS)
+            thread.join(_LEAVE_SECONDS)
         self._stopped.set()
         self._hub.hang_up()
         for thread in self._threads:

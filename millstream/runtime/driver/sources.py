@@ -70,6 +70,7 @@ class SourceCoordinator:
         # By source, the splits that the planned epoch's operators have heard of, and whether that it has ended.
         self._tells: dict[str, tuple[list[str], bool]] = {}
         self._reaches_all = False
+        self._flows = False
 
     def in_rounds(self, length: float) -> None:
         """Ranges are those of rounds, which take about `length` seconds and reach all subtasks."""
@@ -81,6 +82,8 @@ class SourceCoordinator:
             spec = self._specs[uid]
             with _naming(spec):
                 enumerator = spec.source.create_enumerator(spec.parallelism)
+                if self._flows:
+                    enumerator.flows()
                 enumerator.restored(numbered(positions))
             self._enumerators[uid] = enumerator
         return self._enumerators[uid]
@@ -183,7 +186,8 @@ class SourceCoordinator:
         return available
 
     def let_flow(self, seconds: float) -> None:
-        """What is read at a time is to take about so long."""
+        """Records are read as they come; what is read at a time is to take about so long."""
+        self._flows = True
         self._size.change(seconds)
 
     def learn(self, records: int, seconds: float) -> None:

@@ -18,9 +18,9 @@ tells the driver how it is doing, which is to it the end of one round and the be
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 
 import msgspec
@@ -52,8 +52,9 @@ from millstream.runtime.wire.rows import CLOSED, NUDGE, OPENED, RowBatch, for_dr
 __all__ = ["LevelFlow", "SourceFlow", "tasks_of"]
 
 _REPORT_EVERY = 1.0
-# Buffers that wait for a task. Who sends more has to wait too: that is the back pressure.
-_WAITING = 64
+# Bytes that wait for a task. Who sends more has to wait too: that is the back pressure. What waits has to be worked off
+# before a checkpoint.
+_WAITING = 512 << 10
 # How long a task waits at most before it looks around.
 _LOOK_EVERY = 0.25
 
@@ -308,9 +309,9 @@ class LevelFlow(_Flow):
         return self._guarded(self._run(batches))
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        waiting: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_WAITING)
+        waiting = _Waiting()
         threading.Thread(
-            target=_receive, args=(batches, waiting), name="millstream-input", daemon=True
+            target=waiting.receive, args=(batches,), name="millstream-input", daemon=True
         ).start()
         opened: set[int] = set()
         closed: set[int] = set()
@@ -318,16 +319,10 @@ class LevelFlow(_Flow):
         early: list[Received] = []
         wake = 0.0
         while True:
-            item: pa.RecordBatch | BaseException | None | bool = False
-            try:
-                item = waiting.get(timeout=self._wait(wake, idle=waiting.empty()))
-            except queue.Empty:
-                pass
-            if item is None:
+            batch = waiting.get(self._wait(wake, idle=waiting.empty))
+            if batch is None and waiting.ended:
                 return
-            if isinstance(item, BaseException):
-                raise item
-            for row in rows_of([item] if item is not False else ()):
+            for row in rows_of(() if batch is None else (batch,)):
                 if row.edge == NUDGE:
                     continue
                 if row.edge == OPENED:
@@ -348,7 +343,7 @@ class LevelFlow(_Flow):
             if self._task is None or self._task.input_ended:
                 # Nothing is left but the ends of others, and no clock matters any more.
                 continue
-            if item is not False and waiting.empty():
+            if batch is not None and waiting.empty:
                 # Nothing more to do for now than to wait for what is under way.
                 self._task.settle()
             wake = yield from self._look_at_clock()
@@ -393,13 +388,52 @@ class LevelFlow(_Flow):
         task.begin_time()
 
 
-def _receive(
-    batches: Iterable[pa.RecordBatch], waiting: queue.Queue[pa.RecordBatch | BaseException | None]
-) -> None:
-    try:
-        for batch in batches:
-            waiting.put(batch)
-    except BaseException as error:
-        waiting.put(error)
-    else:
-        waiting.put(None)
+class _Waiting:
+    """Batches between the thread that receives and the one that works, bounded by their bytes."""
+
+    def __init__(self) -> None:
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._held = 0
+        self._changed = threading.Condition()
+        self._over = False
+        self._error: BaseException | None = None
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing waits."""
+        return not self._batches
+
+    @property
+    def ended(self) -> bool:
+        """True if nothing waits, and nothing will."""
+        return self._over and not self._batches
+
+    def receive(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Take all of them in, as fast as they are wanted."""
+        try:
+            for batch in batches:
+                with self._changed:
+                    while self._held >= _WAITING:
+                        self._changed.wait()
+                    self._batches.append(batch)
+                    self._held += batch.nbytes
+                    self._changed.notify_all()
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def get(self, timeout: float) -> pa.RecordBatch | None:
+        """The next batch; None if there is none in time. Raises what receiving has failed with."""
+        with self._changed:
+            if not self._batches and not self._over and timeout > 0:
+                self._changed.wait(timeout)
+            if self._batches:
+                batch = self._batches.popleft()
+                self._held -= batch.nbytes
+                self._changed.notify_all()
+                return batch
+            if self._error is not None:
+                raise self._error
+            return None
