@@ -1,4 +1,4 @@
-"""Records that flow through all levels at once, whatever the settings say. As a plugin for pytest, for all jobs that can:
+"""Pipelined mode for all jobs that can have it, whatever their settings say, as a plugin for pytest:
 
 ```
 python -m pytest -p tests.in_pipelines tests/properties tests/conformance
@@ -7,10 +7,8 @@ python -m pytest -p tests.in_pipelines tests/properties tests/conformance
 
 from __future__ import annotations
 
-
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.pipelined import why_not
-
 
 
 def _can(job: Job) -> bool:
@@ -23,4 +21,4 @@ class _Pipelined:
 
 
 def pytest_configure() -> None:
-    Job.pipelined = _Pipelined()  # type: ignore[assignment,method-assign]
+    Job.pipelined = _Pipelined()

@@ -148,8 +148,8 @@ class SplitEnumerator(ABC):
         return None
 
     def flows(self) -> None:
-        """Called once, before anything else, if records are to be read as they come: `available` is then asked every few
-        milliseconds, and should not be older than that."""
+        """Called once, before anything else, if records are to be read as they come: `available` is then asked every
+        few milliseconds, and should not be older than that."""
 
     def commit(self, split: str, position: int) -> None:
         """Everything before `position` is done and will not be asked for again."""

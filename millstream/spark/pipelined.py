@@ -139,7 +139,8 @@ class PipelinedQuery:
         frame = self._frame(self._hub.address)
         writer = frame.writeStream.format("noop").outputMode("update")
         writer = writer.option("checkpointLocation", self._folder)
-        self._query = writer.trigger(realTime=_BATCH).start()
+        # Its types do not know this one yet.
+        self._query = writer.trigger(realTime=_BATCH).start()  # type: ignore[call-overload]
         return self._query
 
     def _frame(self, address: Address) -> DataFrame:
@@ -183,7 +184,7 @@ def _pacemaker(session: SparkSession, partitions: int) -> DataFrame:
     made: Any = jvm
     for name in _PACEMAKER.split("."):
         made = getattr(made, name)
-    stream = made.apply(session._jsparkSession, partitions, jvm.org.apache.spark.sql.Encoders.INT())  # type: ignore[attr-defined]
+    stream = made.apply(session._jsparkSession, partitions, jvm.org.apache.spark.sql.Encoders.INT())
     return DataFrame(stream.toDF(), session)
 
 

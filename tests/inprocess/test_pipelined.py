@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from millstream.common.execution_mode import RuntimeExecutionMode
+from millstream.common.time import Time
 from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from millstream.connectors.datagen import DataGeneratorSource
 from millstream.datastream import (
@@ -20,7 +21,6 @@ from millstream.datastream import (
     SourceFunction,
 )
 from millstream.datastream.window import TumblingEventTimeWindows, TumblingProcessingTimeWindows
-from millstream.common.time import Time
 from millstream.errors import MillstreamError, UnsupportedOperation, UserFunctionError
 from tests.inprocess.test_rounds import Count, World, _there, is_over
 from tests.support import collect, environment, keeping
@@ -125,7 +125,7 @@ def test_state_that_does_not_fit_is_noticed_before_a_record(world, tmp_path):
     stream = env.from_collection([1, 2]).uid("other")
     with keeping() as kept:
         kept.add("seen", stream.map(lambda v: read.append(v) or v).uid("m"))
-        with pytest.raises(MillstreamError, match="STATE_UNCLAIMED|cannot|not"):
+        with pytest.raises(MillstreamError, match=r"STATE_UNCLAIMED|cannot|not"):
             env.execute()
         assert kept.values("seen") == []
 
@@ -199,8 +199,12 @@ def test_windows_of_event_time_fire_as_watermarks_come():
     env = pipelined().enable_checkpointing(NEVER)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Stamp())
     with keeping() as kept:
-        events = steady(env, lambda n: (n % 2, n * 10), 500).assign_timestamps_and_watermarks(strategy)
-        windows = events.key_by(lambda v: v[0]).window(TumblingEventTimeWindows.of(Time.milliseconds(200)))
+        events = steady(env, lambda n: (n % 2, n * 10), 500).assign_timestamps_and_watermarks(
+            strategy
+        )
+        windows = events.key_by(lambda v: v[0]).window(
+            TumblingEventTimeWindows.of(Time.milliseconds(200))
+        )
         kept.add("sums", windows.reduce(lambda a, b: (a[0], a[1] + b[1])))
         client = env.execute_async()
         until(lambda: len(kept.values("sums")) >= 6)
@@ -222,8 +226,10 @@ def test_a_silent_source_is_left_out():
     with keeping() as kept:
         silent = env.add_source(_Silent()).assign_timestamps_and_watermarks(strategy)
         busy = steady(env, lambda n: (0, n * 10), 500).assign_timestamps_and_watermarks(strategy)
-        windows = busy.union(silent).key_by(lambda v: v[0]).window(
-            TumblingEventTimeWindows.of(Time.milliseconds(100))
+        windows = (
+            busy.union(silent)
+            .key_by(lambda v: v[0])
+            .window(TumblingEventTimeWindows.of(Time.milliseconds(100)))
         )
         kept.add("sums", windows.reduce(lambda a, b: (0, a[1] + b[1])))
         client = env.execute_async()

@@ -82,8 +82,8 @@ class JobSettings:
     runtime_mode: str = "STREAMING"
     execution_mode: str = "MICRO_BATCH"
     flow_timeout: int = 5
-    """Where records flow through all levels at once: how many milliseconds one may wait in a buffer, -1 for as long as it
-    is not full."""
+    """Where records flow through all levels at once: how many milliseconds one may wait in a buffer, -1 for as long as
+    it is not full."""
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
     dependencies: Declared = field(default_factory=Declared)

@@ -18,6 +18,7 @@ tells the driver how it is doing, which is to it the end of one round and the be
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from millstream.errors import EngineError, JobError, MillstreamError, encode, told
 from millstream.runtime.base import clock
+from millstream.runtime.base.failpoints import look_again
 from millstream.runtime.task.chain import Chain
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.task.task import LevelTask
@@ -171,6 +173,7 @@ class _Flow:
     def _new_task(self, epoch: int, number: int) -> LevelTask:
         self._epoch, self._round = epoch, number
         self._reported = time.monotonic()
+        look_again()
         task = LevelTask(
             self._job,
             self._level,
@@ -224,10 +227,8 @@ class _Flow:
     def _say(self, error: Exception) -> None:
         known = error if isinstance(error, MillstreamError) else None
         failed = known or JobError(f"a task failed: {told(error)}")
-        try:
+        with contextlib.suppress(LinkClosed):
             self._link.tell_driver(Failed(encode(failed)))
-        except LinkClosed:
-            pass
 
     def _drop(self) -> None:
         if self._task is not None:

@@ -278,9 +278,7 @@ class LevelTask:
         """A buffer came: run it, or pass it on if it is for a deeper level."""
         edge = self.job.targets.get(row.edge)
         if edge is None or edge.level != self.level:
-            self._rows.add(
-                row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload)
-            )
+            self._rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
             if self._rows.size >= BATCH_BYTES:
                 yield self._rows.take()
             return
@@ -311,9 +309,7 @@ class LevelTask:
                     if stop - done == len(buffer.records)
                     else buffer.records[done:stop]
                 )
-                times = (
-                    stamps if stamps is None or part is buffer.records else stamps[done:stop]
-                )
+                times = stamps if stamps is None or part is buffer.records else stamps[done:stop]
                 source = f"channel {row.channel}"
                 yield from self._process(
                     chain, edge.input_index, part, times, position, done, source

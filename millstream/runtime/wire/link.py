@@ -11,6 +11,7 @@ task unpickles anything.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import pickle
@@ -186,7 +187,8 @@ class Link:
         message = _decode(data)
         if isinstance(message, _Hello):
             raise LinkClosed("a task has introduced itself twice")
-        return message
+        said: FromTask = message
+        return said
 
     def _send(self, data: bytes) -> None:
         if len(data) > _LARGEST:
@@ -221,11 +223,9 @@ class Link:
 
     def close(self) -> None:
         """Hang up."""
-        try:
+        # The other side may have been first.
+        with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            # Never connected, or the other side was first.
-            pass
         self._sock.close()
 
 
