@@ -78,7 +78,9 @@ def opened(folder: str) -> dict[int, list[int]]:
     """By subtask, the processes that its function was opened in, in order."""
     found: dict[int, list[int]] = collections.defaultdict(list)
     for path in sorted(Path(folder).glob("open-*"), key=lambda path: path.name.split("-")[2]):
-        found[int(path.name.split("-")[1])].append(int(path.read_text()))
+        # It may just be being written.
+        if text := path.read_text():
+            found[int(path.name.split("-")[1])].append(int(text))
     return dict(sorted(found.items()))
 
 

@@ -163,7 +163,7 @@ def _for_spark(configuration: Configuration, dependencies: Declared) -> dict[str
 
 
 def slots_for_spark(configuration: Configuration) -> dict[str, str]:
-    """What Spark is told of slots."""
+    """What Spark is told of slots, and of how Java starts."""
     # Named here and not imported: building a program imports no Spark. What "auto" means is for whoever starts it.
     daemons = {"true": "millstream.spark.slots.daemon", "false": "pyspark.daemon"}
     daemon = daemons.get(options.get(configuration, options.SLOTS_ENABLED))
@@ -171,4 +171,6 @@ def slots_for_spark(configuration: Configuration) -> dict[str, str]:
     told = {} if daemon is None else {"spark.python.daemon.module": daemon}
     if most is not None:
         told["spark.executorEnv.MILLSTREAM_SLOTS_PER_QUERY"] = str(most)
+    if not options.get(configuration, options.CLASS_ARCHIVE):
+        told["spark.millstream.class-archive"] = "false"
     return told

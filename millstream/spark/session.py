@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from millstream.errors import RuntimeUnusable
 from millstream.spark.attach import apply_to_job, attached, beside
+from millstream.spark.class_archive import archive_options
 from millstream.spark.dependencies import add_jars
 from millstream.spark.executors import watch
 from millstream.spark.java import start_java
@@ -152,7 +153,8 @@ def make_session(options: Mapping[str, str]) -> SparkSession:
     settings = {**_CONTEXT, **(_LOCAL if local else {}), **given}
     if local and usable() and workers_import_us(settings.get("spark.pyspark.python")):
         settings.setdefault("spark.python.daemon.module", _DAEMON)
-    settings.setdefault("spark.driver.extraJavaOptions", _QUIET)
+    java = settings.get("spark.driver.extraJavaOptions", _QUIET)
+    settings["spark.driver.extraJavaOptions"] = f"{java} {archive_options(settings)}".rstrip()
     _choose_python(settings.get("spark.pyspark.python"), local=local)
     require_master(settings["spark.master"])
     if local:

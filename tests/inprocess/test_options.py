@@ -73,6 +73,7 @@ ELSEWHERE = {
         "tests/inprocess/test_sessions.py::test_programs_that_are_named_are_started_over_rest"
     ),
     "millstream.session.rest-submit": "tests/inprocess/test_sessions.py::test_starting_over_rest_is_off",
+    "millstream.java.class-archive": "tests/unit/spark/test_class_archive.py::test_the_option_turns_it_off",
     "millstream.slots.enabled": "tests/integration/test_slots.py::test_slots",
     "millstream.slots.per-query": "tests/unit/spark/test_slots.py::test_more_subtasks_than_processes_share_them",
     "scheduler-mode": "tests/inprocess/test_reactive.py::test_a_job_follows_its_slots",
