@@ -32,7 +32,7 @@ class _Stamps(SourceFunction):
             time.sleep(_PAUSE)
 
     def cancel(self) -> None:
-        """It ends by itself."""
+        """Nothing to do: the source ends by itself."""
 
 
 class _Since(KeyedProcessFunction):
@@ -50,7 +50,7 @@ def examine_pipelined(settings: Mapping[str, str]) -> Finding:
     stream = env.add_source(_Stamps()).key_by(lambda value: value[0] % 8).process(_Since())
     try:
         with stream.execute_and_collect("millstream doctor") as results:
-            took = [latency for number, latency in results if number >= _WARM_UP]
+            latencies = [latency for number, latency in results if number >= _WARM_UP]
     except MillstreamError as error:
         return check_pipelined([], str(error).splitlines()[0])
-    return check_pipelined(took)
+    return check_pipelined(latencies)

@@ -22,7 +22,7 @@ from millstream.runtime.driver.flow import Flow, Hub
 from millstream.runtime.driver.job import Job
 from millstream.runtime.task.flow import tasks_of
 from millstream.runtime.task.spec import JobSpec
-from millstream.runtime.wire.link import Address
+from millstream.runtime.wire.link import HubAddress
 from millstream.runtime.wire.rows import SCHEMA_DDL
 from millstream.spark.session import has_executors, slot_count, temporary_folder
 from millstream.spark.worker import flow_level, flow_source, pack
@@ -143,7 +143,7 @@ class PipelinedQuery:
         self._query = writer.trigger(realTime=_BATCH).start()  # type: ignore[call-overload]
         return self._query
 
-    def _frame(self, address: Address) -> DataFrame:
+    def _frame(self, address: HubAddress) -> DataFrame:
         shipped, run_id = pack(self._spec), self._spec.run_id
         frame = _pacemaker(self._session, len(self._tasks[0]))
         frame = frame.mapInArrow(flow_source(run_id, shipped, address), SCHEMA_DDL)

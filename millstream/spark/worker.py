@@ -25,7 +25,7 @@ from millstream.runtime.task.flow import LevelFlow, SourceFlow, tasks_of
 from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.codec import decode
-from millstream.runtime.wire.link import Address, connect
+from millstream.runtime.wire.link import HubAddress, connect
 from millstream.runtime.wire.ranges import ONLY, Round, SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
@@ -247,7 +247,7 @@ def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
     return run
 
 
-def flow_source(run_id: str, spec: bytes, address: Address) -> Callable[[Batches], Batches]:
+def flow_source(run_id: str, spec: bytes, address: HubAddress) -> Callable[[Batches], Batches]:
     """Level 0 of a pipelined job; Spark's partition number is the task's. Its input has no rows."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -268,7 +268,7 @@ def flow_source(run_id: str, spec: bytes, address: Address) -> Callable[[Batches
 
 
 def flow_level(
-    run_id: str, spec: bytes, level: int, address: Address
+    run_id: str, spec: bytes, level: int, address: HubAddress
 ) -> Callable[[Batches], Batches]:
     """A level below the sources of a pipelined job."""
 

@@ -79,6 +79,26 @@ def test_records_keep_coming_after_a_savepoint(world, tmp_path):
     assert sum(job.written.values()) == 10
 
 
+def test_a_record_waits_in_its_buffer():
+    def buffers(timeout):
+        env = pipelined(execution__buffer_timeout__interval=timeout).enable_checkpointing(NEVER)
+        with keeping() as kept:
+            numbers = steady(env, lambda n: n, 500)
+            kept.add("counts", numbers.key_by(lambda n: n % 5).process(Count()))
+            client = env.execute_async()
+            until(lambda: client.get_metrics() is not None and client.get_metrics().records > 800)
+            metrics = client.get_metrics()
+            client.cancel().result()
+        sent = [
+            subtask.buffers_out
+            for vertex in metrics.vertices.values()
+            for subtask in vertex.subtasks
+        ]
+        return sum(sent) / metrics.records
+
+    assert buffers("0 ms") > 5 * buffers("-1 ms")
+
+
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Programs in pipelined mode, all in one Spark of their own: python -m tests.integration.pipelined_programs FOLDER CASES
+"""Programs in pipelined mode, all in one Spark: python -m tests.integration.pipelined_programs FOLDER CASES
 
 Prints a line of JSON for each: its name, and what is wrong, or null. CASES is how many of the conformance cases are run
 beside the others; 0 for none, -1 for all.
@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from millstream.common.configuration import Configuration
 from millstream.common.execution_mode import RuntimeExecutionMode
@@ -118,13 +120,10 @@ def a_job_stops_and_goes_on(folder: Path) -> None:
 
 def a_function_fails(folder: Path) -> None:
     numbers = environment(restart_strategy__type="none").from_collection(list(range(10)))
-    try:
+    with pytest.raises(UserFunctionError) as caught:
         list(numbers.key_by(lambda n: n % 2).map(lambda n: 1 // (n - 7)).execute_and_collect())
-    except UserFunctionError as error:
-        assert error.evidence["record"] == "7", error
-        assert "pipelined_programs.py" in str(error.evidence["line"]), error
-        return
-    raise AssertionError("it did not fail")
+    assert caught.value.evidence["record"] == "7"
+    assert "pipelined_programs.py" in str(caught.value.evidence["line"])
 
 
 def records_come_before_the_checkpoint(folder: Path) -> None:

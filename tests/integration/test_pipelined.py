@@ -16,7 +16,13 @@ pytestmark = [pytest.mark.spark]
 
 def run(folder, cases):
     """What the programs say of themselves, by their names."""
-    command = [sys.executable, "-m", "tests.integration.pipelined_programs", str(folder), str(cases)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.integration.pipelined_programs",
+        str(folder),
+        str(cases),
+    ]
     done = subprocess.run(
         command, cwd=ROOT, env=quick_environment(), capture_output=True, text=True, check=False
     )

@@ -26,12 +26,12 @@ from millstream.redaction import get_logger
 from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.wire.link import (
-    Address,
     Begin,
     Closed,
     End,
     Failed,
     FromTask,
+    HubAddress,
     Leave,
     Link,
     LinkClosed,
@@ -76,9 +76,9 @@ class Hub:
         threading.Thread(target=self._accept, name="millstream-hub", daemon=True).start()
 
     @property
-    def address(self) -> Address:
+    def address(self) -> HubAddress:
         """What tasks have to know."""
-        return Address(self._host, self._server.getsockname()[1], self._secret)
+        return HubAddress(self._host, self._server.getsockname()[1], self._secret)
 
     def _accept(self) -> None:
         while True:

@@ -27,7 +27,7 @@ _LEAVE_SECONDS = 1.0
 _JOIN_SECONDS = 10.0
 
 
-class _Stopped(BaseException):
+class _Unwanted(BaseException):
     """Nobody wants what a task has to give."""
 
 
@@ -73,7 +73,7 @@ class LocalFlow:
 
     def _run(self, level: int, number: int) -> None:
         # What fails here is told to the driver through the task's line.
-        with contextlib.suppress(Exception, _Stopped):
+        with contextlib.suppress(Exception, _Unwanted):
             link = connect(self._hub.address, (level, *self._tasks[level][number]))
             steps = (
                 LevelFlow(self._spec, link, level, number).run(self._received(level, number))
@@ -112,7 +112,7 @@ class LocalFlow:
                 receiver.put(batch, timeout=0.05)
             except queue.Full:
                 if self._stopped.is_set():
-                    raise _Stopped from None
+                    raise _Unwanted from None
             else:
                 return
 
@@ -121,6 +121,6 @@ class LocalFlow:
             self._running[level] -= 1
             last = self._running[level] == 0
         if last and level + 1 < len(self._inputs):
-            with contextlib.suppress(_Stopped):
+            with contextlib.suppress(_Unwanted):
                 for receiver in self._inputs[level + 1]:
                     self._put(receiver, None)

@@ -91,7 +91,9 @@ class Slot:
                 waits=edge is not None and edge.waits,
                 max_bytes=job.buffer_bytes,
                 max_records=min(1024, job.buffer_records) if by_group else job.buffer_records,
-                timeout_ms=-1 if job.flow_timeout is None else _timeout_of(edge, job.flow_timeout),
+                timeout_ms=None
+                if job.flow_timeout is None
+                else _timeout_of(edge, job.flow_timeout),
             )
 
         store = StateStore(

@@ -103,7 +103,7 @@ class LevelTask:
         self._buffers_in: dict[int, int] = {}
         self._markers = LatencyMarkers(job.latency_interval, self._slot.marked)
         self.chains: dict[int, Chain] = {}
-        """By vertex."""
+        """The chains that run here, by their vertices."""
         self._records_in: dict[int, int] = {}
         self._bytes_in: dict[int, int] = {}
         self._committables: dict[str, list[bytes]] = {}

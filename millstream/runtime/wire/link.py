@@ -31,12 +31,12 @@ from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress
 
 __all__ = [
-    "Address",
     "Begin",
     "Closed",
     "End",
     "Failed",
     "FromTask",
+    "HubAddress",
     "Leave",
     "Link",
     "LinkClosed",
@@ -64,7 +64,7 @@ class LinkClosed(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Address:
+class HubAddress:
     """Where the driver listens, and what shows that somebody belongs to the run."""
 
     host: str
@@ -72,7 +72,7 @@ class Address:
     secret: bytes
 
     def __repr__(self) -> str:
-        return f"Address({self.host}:{self.port})"
+        return f"HubAddress({self.host}:{self.port})"
 
 
 # -- what the driver says ------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Link:
             received += part
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the line from this side."""
         # The other side may have been first.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
@@ -243,7 +243,7 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def connect(address: Address, task: TaskId) -> Link:
+def connect(address: HubAddress, task: TaskId) -> Link:
     """In a task: the line to the driver."""
     try:
         sock = socket.create_connection((address.host, address.port), _CONNECT_SECONDS)

@@ -11,9 +11,9 @@ import pytest
 from millstream.errors import EngineError
 from millstream.runtime.driver.flow import Hub
 from millstream.runtime.wire.link import (
-    Address,
     Begin,
     End,
+    HubAddress,
     LinkClosed,
     Opened,
     Rows,
@@ -57,7 +57,7 @@ def test_nothing_in_time_is_none(hub):
 def test_who_does_not_know_the_secret_is_turned_away(hub):
     known = hub.address
     with pytest.raises(EngineError, match=r"cannot reach|not the driver"):
-        connect(Address(known.host, known.port, b"guessed"), (0, 1, 0))
+        connect(HubAddress(known.host, known.port, b"guessed"), (0, 1, 0))
     assert hub.lines == 0
     assert hub.inbox.empty()
 
@@ -73,7 +73,7 @@ def test_a_task_does_not_listen_to_somebody_else():
 
     threading.Thread(target=pretend, daemon=True).start()
     with pytest.raises(EngineError, match="not the driver"):
-        connect(Address("127.0.0.1", server.getsockname()[1], b"secret"), (0, 1, 0))
+        connect(HubAddress("127.0.0.1", server.getsockname()[1], b"secret"), (0, 1, 0))
     server.close()
 
 
