@@ -20,5 +20,15 @@ class _Pipelined:
         return job is not None and _can(job)
 
 
+_on = False
+
+
+def everywhere() -> bool:
+    """True if all jobs are pipelined that can be."""
+    return _on
+
+
 def pytest_configure() -> None:
+    global _on
+    _on = True
     Job.pipelined = _Pipelined()
