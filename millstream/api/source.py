@@ -147,6 +147,10 @@ class SplitEnumerator(ABC):
         """The records of a range, if only the driver has them; None lets the reader read them."""
         return None
 
+    def flows(self) -> None:
+        """Called once, before anything else, if records are to be read as they come: `available` is then asked every
+        few milliseconds, and should not be older than that."""
+
     def commit(self, split: str, position: int) -> None:
         """Everything before `position` is done and will not be asked for again."""
 

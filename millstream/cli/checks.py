@@ -299,3 +299,18 @@ def check_spark_run(seconds: float | None, error: str | None = None) -> Finding:
         fix = "put the failures above right first; then: millstream doctor --spark"
         return Finding("Spark job", "fail", error or "it failed without a word", fix)
     return Finding("Spark job", "ok", f"a local session ran a mapInArrow job in {seconds:.1f} s")
+
+
+def check_pipelined(latencies: Sequence[float], error: str | None = None) -> Finding:
+    """A job ran in pipelined mode; how long its records took, in milliseconds.
+
+    >>> check_pipelined([2.0, 3.0, 40.0]).found
+    'records took 3.0 ms from source to keyed operator at the median, 40.0 ms at most'
+    """
+    name = "pipelined mode"
+    if error is not None or not latencies:
+        fix = "use execution.mode: micro-batch, or see docs/pipelined.md"
+        return Finding(name, "fail", error or "no record came through", fix)
+    median = sorted(latencies)[len(latencies) // 2]
+    found = f"records took {median:.1f} ms from source to keyed operator at the median, {max(latencies):.1f} ms at most"
+    return Finding(name, "ok", found)

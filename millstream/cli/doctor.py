@@ -113,7 +113,9 @@ def _run_spark_job() -> Finding:
     return checks.check_spark_run(time.monotonic() - began)
 
 
-def examine(*, spark: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[Finding]:
+def examine(
+    *, spark: bool = False, pipelined: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
     """Every finding about this machine, one by one as it is made; and about the cluster that the settings name.
 
     >>> [finding.name for finding in examine()][:2]
@@ -131,6 +133,10 @@ def examine(*, spark: bool = False, settings: Mapping[str, str] | None = None) -
         )
     if spark:
         yield _run_spark_job()
+    if pipelined:
+        from millstream.cli.pipelined import examine_pipelined
+
+        yield examine_pipelined(settings or {})
     master = (settings or {}).get("spark.master", "local")
     if master != "local" and not master.startswith("local["):
         from millstream.cli.cluster import examine_cluster
@@ -149,6 +155,11 @@ def _print_line(finding: Finding) -> None:
 @click.command()
 @click.option("--spark", is_flag=True, help="Also start a local Spark and run a small job on it.")
 @click.option(
+    "--pipelined",
+    is_flag=True,
+    help="Also run a small job in pipelined mode, and say how long its records took.",
+)
+@click.option(
     "-D",
     "pairs",
     multiple=True,
@@ -157,7 +168,7 @@ def _print_line(finding: Finding) -> None:
     "execution.checkpointing.dir whether all of it sees that folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(*, spark: bool, pairs: tuple[str, ...], as_json: bool) -> None:
+def doctor(*, spark: bool, pipelined: bool, pairs: tuple[str, ...], as_json: bool) -> None:
     """Check that this machine can run Millstream, and that a cluster can.
 
     Says of each thing what was found and, where needed, the command that puts it right. Ends with
@@ -167,7 +178,7 @@ def doctor(*, spark: bool, pairs: tuple[str, ...], as_json: bool) -> None:
     millstream doctor -Dspark.master=spark://host:7077 -Dexecution.checkpointing.dir=/shared/checkpoints
     """
     findings = []
-    for finding in examine(spark=spark, settings=parse_settings(pairs)):
+    for finding in examine(spark=spark, pipelined=pipelined, settings=parse_settings(pairs)):
         findings.append(finding)
         if not as_json:
             _print_line(finding)

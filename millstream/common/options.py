@@ -115,6 +115,10 @@ RUNTIME_MODE = _known(
     .default_value("STREAMING"),
     "Whether results come as records arrive, or once all input of a key is there.",
 )
+EXECUTION_MODE = _known(
+    _key("execution.mode").enum_type("MICRO_BATCH", "PIPELINED").default_value("MICRO_BATCH"),
+    "Whether records are taken through the job epoch by epoch, or flow through all of it at once, in milliseconds.",
+)
 PIPELINE_NAME = _known(
     _key("pipeline.name").string_type().no_default_value(),
     "The name of the job, unless execute() is given one.",
@@ -200,8 +204,8 @@ BUFFER_TIMEOUT = _known(
     .duration_type()
     .at_least(-1, "ms")
     .default_value("100 ms"),
-    "How long a record may wait for its buffer to fill.",
-    no_effect="a level of the plan hands its buffers on when it is done, and no record waits for one beyond its epoch",
+    "How long a record may wait for its buffer to fill, in pipelined mode; 5 ms there, if it is not set. Without that "
+    "mode a level hands its buffers on when it is done.",
 )
 PYTHON_FILES = _known(
     _key("python.files").string_type().no_default_value(),

@@ -130,6 +130,10 @@ class _HybridSplits(SplitEnumerator):
         self._done: set[str] = set()
         # The first source with splits that have not ended, as far as was asked since splits were last looked for.
         self._reading = len(sources)
+        self._flows = False
+
+    def flows(self) -> None:
+        self._flows = True
 
     def restored(self, positions: dict[str, int]) -> None:
         by_source = _by_source(positions)
@@ -147,6 +151,8 @@ class _HybridSplits(SplitEnumerator):
     def _begin(self, positions: dict[str, int]) -> None:
         source = self._sources[len(self._inner)]
         enumerator = source.create_enumerator(self._parallelism)
+        if self._flows:
+            enumerator.flows()
         enumerator.restored(positions)
         self._inner.append(enumerator)
 

@@ -16,7 +16,9 @@ from millstream.ha.services import HighAvailability
 from millstream.runtime.driver.job import JobSettings
 from millstream.storage.storage import stable
 
-__all__ = ["job_settings"]
+__all__ = ["buffer_timeout", "job_settings"]
+
+_PIPELINED_TIMEOUT = 5
 
 
 def job_settings(configuration: Configuration, job_name: str | None) -> JobSettings:
@@ -82,8 +84,24 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         share_panes=get(options.SHARE_PANES),
         object_reuse=get(options.OBJECT_REUSE),
         runtime_mode=get(options.RUNTIME_MODE),
+        execution_mode=get(options.EXECUTION_MODE),
+        flow_timeout=buffer_timeout(configuration),
         high_availability=_of_job(overrides.forced(configuration)),
     )
+
+
+def buffer_timeout(configuration: Configuration) -> int:
+    """How long a record may wait in a buffer, in milliseconds. If nobody says so, in pipelined mode not as long as in
+    Flink: who turns it on wants results soon.
+
+    >>> buffer_timeout(Configuration())
+    100
+    """
+    pipelined = options.get(configuration, options.EXECUTION_MODE) == "PIPELINED"
+    if pipelined and not options.is_set(configuration, options.BUFFER_TIMEOUT):
+        return _PIPELINED_TIMEOUT
+    wait: int = options.get(configuration, options.BUFFER_TIMEOUT)
+    return wait
 
 
 def _of_job(configuration: Configuration) -> HighAvailability | None:

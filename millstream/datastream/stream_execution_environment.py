@@ -39,7 +39,7 @@ from millstream.datastream.environment_settings import AcceptedSettings
 from millstream.datastream.executor import create_run, show_run
 from millstream.datastream.program import as_type, class_given, or_build
 from millstream.datastream.progress import progress_of
-from millstream.datastream.settings import job_settings
+from millstream.datastream.settings import buffer_timeout, job_settings
 from millstream.datastream.what_stays import what_stays
 from millstream.errors import InvalidArgument, MillstreamError, UnsupportedOperation, shortly
 from millstream.graph.operators import CollectOp, FrameSourceOp, Operator, SourceOp
@@ -48,6 +48,7 @@ from millstream.graph.stream_graph import StreamGraph, build_stream_graph
 from millstream.graph.transformations import OperatorTransformation, calling_line
 from millstream.redaction import shown
 from millstream.runtime.driver.job import Job, JobSettings, build_job
+from millstream.runtime.driver.pipelined import check_pipelined
 from millstream.runtime.driver.run import JobRun
 
 __all__ = ["StreamExecutionEnvironment"]
@@ -154,6 +155,23 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
             msg = "set_runtime_mode needs a RuntimeExecutionMode"
             raise InvalidArgument(msg, got=repr(execution_mode)[:200])
         self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
+        return self
+
+    def set_execution_mode(self, mode: str) -> StreamExecutionEnvironment:
+        """How records go through the job: "micro-batch", epoch by epoch, or "pipelined", all the way as they come, in
+        milliseconds.
+
+        >>> env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        >>> sorted(
+        ...     env.set_execution_mode("pipelined")
+        ...     .from_collection([("a", 1), ("a", 2)])
+        ...     .key_by(0)
+        ...     .sum(1)
+        ...     .execute_and_collect()
+        ... )
+        [('a', 1), ('a', 3)]
+        """
+        options.put(self._configuration, options.EXECUTION_MODE, mode)
         return self
 
     def set_buffer_timeout(self, timeout_millis: Any) -> StreamExecutionEnvironment:
@@ -324,7 +342,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
             sinks,
             parallelism=self.get_parallelism(),
             max_parallelism=maximum if maximum > 0 else None,
-            buffer_timeout=self.get_buffer_timeout(),
+            buffer_timeout=buffer_timeout(self._configuration),
             chaining_enabled=self.is_chaining_enabled(),
             generate_uids=options.get(self._configuration, options.AUTO_GENERATE_UIDS),
         )
@@ -349,6 +367,7 @@ class StreamExecutionEnvironment(DependencySettings, AcceptedSettings, Guesses):
             hand_over(plan_as_json(graph))
             raise overrides.PlanReady
         job = build_job(graph, self._job_settings(graph, job_name), overrides.take_job_id())
+        check_pipelined(job)
         take_job = overrides.job_callback()
         if take_job is not None:
             take_job(job)

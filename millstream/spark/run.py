@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,7 @@ from millstream.spark.dependencies import ship
 from millstream.spark.executors import needed
 from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
+from millstream.spark.pipelined import PipelinedQuery, slots_needed, with_settings
 from millstream.spark.query_log import QueryLog
 from millstream.spark.session import (
     has_executors,
@@ -54,7 +56,7 @@ class SparkRun(JobRun):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         # In the caller's thread, so that a missing Java is an error of execute() itself.
-        self._session = job_session(job.settings.spark)
+        self._session = job_session(_options(job))
         ship(self._session, job)
         self._query: StreamingQuery | None = None
         self._ended = threading.Event()
@@ -95,6 +97,8 @@ class SparkRun(JobRun):
         writers = SparkWriters(self.job)
         if self.job.one_epoch:
             self._run_once(spec, driver, writers)
+        elif self.job.pipelined:
+            self._run_pipelined(spec, driver)
         else:
             self._run_stream(spec, driver, writers)
 
@@ -226,6 +230,19 @@ class SparkRun(JobRun):
         finally:
             self._query.stop()
 
+    def _run_pipelined(self, spec: JobSpec, driver: EpochDriver) -> None:
+        pipelined = PipelinedQuery(self._session, self.job, spec)
+        try:
+            self._query = pipelined.start()
+            driver.flow = pipelined.flow
+            while not self._stop.is_set():
+                if driver.epoch(_no_micro_batch) is not Outcome.GO_ON:
+                    self._ended.set()
+                    return
+        finally:
+            driver.flow = None
+            pipelined.stop()
+
     def _let_end(self, query: StreamingQuery) -> None:
         """If the driver does not lead the job any more, give the epoch at hand a moment to end by itself."""
         until = time.monotonic() + TERM_GRACE
@@ -266,6 +283,18 @@ class SparkRun(JobRun):
     def _release(self) -> None:
         for thread in self._compacting:
             thread.join(10)
+
+
+def _options(job: Job) -> dict[str, str]:
+    """What Spark is told, if it is started for the job."""
+    options = job.settings.spark
+    if not job.pipelined:
+        return options
+    return with_settings(options, slots_needed(job), os.cpu_count() or 1)
+
+
+def _no_micro_batch(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
+    raise AssertionError("a pipelined job has no micro-batches")
 
 
 def _messages(frame: DataFrame, outputs: JobOutputs) -> list[EpochRow]:

@@ -21,9 +21,11 @@ from millstream.checkpoint.lease import read_lease
 from millstream.connectors.columns import as_columns, as_records
 from millstream.errors import JobError, MillstreamError, UserFunctionError, encode, told
 from millstream.runtime.base import failpoints
+from millstream.runtime.task.flow import LevelFlow, SourceFlow, tasks_of
 from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.codec import decode
+from millstream.runtime.wire.link import HubAddress, connect
 from millstream.runtime.wire.ranges import ONLY, Round, SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
@@ -37,6 +39,8 @@ __all__ = [
     "ROUND",
     "as_property",
     "decode_client_rows",
+    "flow_level",
+    "flow_source",
     "frame_level",
     "level",
     "pack",
@@ -237,6 +241,48 @@ def level(run_id: str, spec: bytes, index: int) -> Callable[[Batches], Batches]:
             task = task_for(job, index, context.partitionId(), epoch, of_epoch=of_epoch)
             task.stage = _stage(context)
             return task.run(batches)
+
+        return _guarded(steps)
+
+    return run
+
+
+def flow_source(run_id: str, spec: bytes, address: HubAddress) -> Callable[[Batches], Batches]:
+    """Level 0 of a pipelined job; Spark's partition number is the task's. Its input has no rows."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        _begin_task()
+
+        def steps() -> Batches:
+            context = TaskContext.get()
+            assert context is not None
+            job, number = load(run_id, spec), context.partitionId()
+            link = connect(address, (0, *tasks_of(job)[0][number]))
+            flow = SourceFlow(job, link, 0, number)
+            flow.stage = _stage(context)
+            return flow.run()
+
+        return _guarded(steps)
+
+    return run
+
+
+def flow_level(
+    run_id: str, spec: bytes, level: int, address: HubAddress
+) -> Callable[[Batches], Batches]:
+    """A level below the sources of a pipelined job."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Batches:
+        _begin_task()
+
+        def steps() -> Batches:
+            context = TaskContext.get()
+            assert context is not None
+            job, number = load(run_id, spec), context.partitionId()
+            link = connect(address, (level, *tasks_of(job)[level][number]))
+            flow = LevelFlow(job, link, level, number)
+            flow.stage = _stage(context)
+            return flow.run(batches)
 
         return _guarded(steps)
 

@@ -65,6 +65,7 @@ WORKER_POINTS = {
     DAEMON: 0,
 }
 
+_ROUNDS = {"millstream.epoch.interval": "50 ms"}
 _START = 180.0  # a driver that has not published anything by then never will
 _END = 180.0
 _GONE = 60.0
@@ -265,7 +266,7 @@ class _Run:
             savepoint=self._savepoint,
             point=failpoint,
             java=chaos.java,
-            options={"millstream.epoch.interval": "50 ms"} if chaos.rounds else None,
+            options={**chaos.program.options, **(_ROUNDS if chaos.rounds else {})},
             interval=1000 if chaos.rounds else 100,
         )
         self._drivers.append(driver)

@@ -22,6 +22,8 @@ class Job:
     judge: Callable[[Path], Verdict]
     # Where a worker can be killed that other jobs never come to, and how often it may pass there.
     worker_points: dict[str, int] = field(default_factory=dict)
+    # What the job is told beside that.
+    options: dict[str, str] = field(default_factory=dict)
     # Runs take turns with these.
     backends: tuple[str, ...] = ("hashmap",)
     # Runs as long as the runs do.
@@ -31,10 +33,20 @@ class Job:
     restart: Callable[[], None] | None = None
 
 
+# All tasks run at the same time.
+PIPELINED = {"execution.mode": "pipelined", "spark.master": "local[16,3]"}
+
 JOBS = {
     "state": Job("tests.chaos.checker", oracle.judge),
     "time": Job(
-        "tests.chaos.time_checker", time_oracle.judge, {"timer firing": 40}, ("hashmap", "lmdb")
+        "tests.chaos.time_checker",
+        time_oracle.judge,
+        {"timer firing": 40},
+        backends=("hashmap", "lmdb"),
+    ),
+    "pipelined": Job("tests.chaos.checker", oracle.judge, options=PIPELINED),
+    "pipelined-time": Job(
+        "tests.chaos.time_checker", time_oracle.judge, {"timer firing": 40}, PIPELINED
     ),
     "compact": Job("tests.chaos.to_compact", OUTSIDE["compact"].judge),
     "delta": Job("tests.chaos.to_delta", OUTSIDE["delta"].judge),

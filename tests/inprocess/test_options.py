@@ -52,6 +52,12 @@ EFFECTS: dict[str, Callable[..., None]] = {}
 
 # Effects that other tests show.
 ELSEWHERE = {
+    "execution.mode": (
+        "tests/inprocess/test_pipelined.py::test_a_sink_function_sees_records_before_any_checkpoint"
+    ),
+    "execution.buffer-timeout.interval": (
+        "tests/inprocess/test_pipelined.py::test_a_record_waits_in_its_buffer"
+    ),
     "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": (
         "tests/inprocess/test_reactive.py::test_slots_have_to_settle"
     ),

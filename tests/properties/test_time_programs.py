@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import event, given, note
+from hypothesis import assume, event, given, note
 from hypothesis import strategies as st
 
 from millstream.common.restart_strategy import RestartStrategies
@@ -51,6 +51,7 @@ from millstream.datastream.window import (
 )
 from millstream.errors import UserFunctionError
 from millstream.graph.operators import CollectOp
+from tests.in_pipelines import everywhere
 from tests.in_rounds import in_rounds
 from tests.properties import time_reference as ref
 from tests.properties.kinds import KEYS, VALUES
@@ -588,6 +589,8 @@ def test_programs_over_time_do_what_the_reference_says(
     drawn, epoch, crash, backend, panes, style, rounds
 ):
     program, parallelism = drawn
+    # In pipelined mode what comes on several ways is mixed as it comes, as in Flink: who is late is not determined.
+    assume(not everywhere() or (len(program.sources) == 1 and not program.spread))
     expected = ref.run(program)
     note(
         f"parallelism {parallelism}, epochs of {epoch}, crash {crash}, {backend}, panes {panes}, {style}, "

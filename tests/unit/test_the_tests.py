@@ -22,6 +22,9 @@ PACE = "the pace of a source or a function, so that a job lasts while something 
 CHANCE = "the moment is to be any moment"
 AWAY = "a server is away, or silent, for longer than its clients wait at first"
 SLEEPERS = {
+    "tests/integration/pipelined_programs.py:Forever.run": "a source that is not in a hurry",
+    "tests/inprocess/test_pipelined.py:test_requests_are_answered.Slowly.async_invoke": "a service that takes its time",
+    "tests/inprocess/test_pipelined.py:Slow.invoke": "a sink that takes its time",
     "tests/inprocess/test_figures.py:_slowly": KNOWN,
     "tests/integration/test_figures.py:test_all_of_them": PACE,
     "tests/integration/test_figures.py:test_back_pressure_and_latency": KNOWN,

@@ -29,6 +29,7 @@ __all__ = ["KafkaSplits"]
 Part = KafkaTopicPartition
 _EARLIEST = KafkaOffsetsInitializer.earliest()
 _AGE = 0.05
+_AGE_OF_FLOW = 0.005
 _AWAY_AGE = 0.5
 _SAY_AGAIN = 10.0
 _MAYBE_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT)
@@ -59,6 +60,7 @@ class KafkaSplits(SplitEnumerator):
         self._clock = clock
         interval = milliseconds(properties, "partition.discovery.interval.ms")
         # What stops at offsets that were found out at the start has no place for partitions that come later.
+        self._age = _AGE
         self._interval = interval if interval > 0 and stopping is None else None
         self._commits = "group.id" in properties and flag(
             properties, "commit.offsets.on.checkpoint"
@@ -223,6 +225,10 @@ class KafkaSplits(SplitEnumerator):
         stop = self._splits[split].stop
         return stop is not None and position >= stop
 
+    def flows(self) -> None:
+        """Ask more often."""
+        self._age = _AGE_OF_FLOW
+
     def exhausted(self) -> bool:
         """True unless more partitions may appear."""
         return self._interval is None and not self._first
@@ -235,7 +241,7 @@ class KafkaSplits(SplitEnumerator):
             # The client that was asked may be gone by now, with its answers.
             self._asked = {}
         live = [s.part for name, s in self._splits.items() if name not in self._left_out]
-        age = _AGE if self._away_since is None else _AWAY_AGE
+        age = self._age if self._away_since is None else _AWAY_AGE
         if not self._asked and self._clock() - self._asked_at >= age:
             self._asked_at = self._clock()
             self._asked = self._cluster.ask_ends(live)

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["reached", "role"]
+__all__ = ["look_again", "reached", "role"]
 
 _given = os.environ.get("MILLSTREAM_FAILPOINT", "")
 _wanted = ""
 _left = 0
 _last = ""
+_role = "driver"
 
 
 def reached(place: str) -> None:
@@ -31,7 +32,8 @@ def reached(place: str) -> None:
 
 def role(name: str) -> None:
     """Say what kind of process this is, at the beginning and whenever a file with a place may have changed."""
-    global _wanted, _left, _last
+    global _wanted, _left, _last, _role
+    _role = name
     if not _given:
         return
     text = _given
@@ -47,6 +49,11 @@ def role(name: str) -> None:
         _last = text
         place, _, count = text.rpartition(":")
         _wanted, _left = place, int(count) if place else 0
+
+
+def look_again() -> None:
+    """Read the file with the place again, if there is one."""
+    role(_role)
 
 
 def _count() -> None:

@@ -29,6 +29,7 @@ from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.codegen.bad_records import check_share
 from millstream.runtime.driver.at_most_once import after_intent, write_intent
+from millstream.runtime.driver.flow import RANGE_SECONDS, Flow
 from millstream.runtime.driver.job import Job
 from millstream.runtime.driver.job_folder import JobFolder
 from millstream.runtime.driver.loops import fed_back_to
@@ -96,6 +97,8 @@ class EpochDriver:
         self._rounds = Rounds(settings.epoch_interval if in_rounds else None)
         if in_rounds:
             self.planner.in_rounds(settings.round_interval, longest_round(settings))
+        if job.pipelined:
+            self.planner.let_flow(RANGE_SECONDS)
         self.rescales = Rescales(job, folder.storage, folder.own_parallelism)
         self.savepoints.on_rescale = self.rescale_when_asked
         self.rescaling = False
@@ -119,6 +122,8 @@ class EpochDriver:
         self.ended = False
         self.interrupt: Callable[[], None] = lambda: None
         """Makes the engine end the tasks of the epoch; set by the runner."""
+        self.flow: Flow | None = None
+        """Where records flow through all levels at once: the tasks of the attempt; set by the runner."""
         self._timeout = job.settings.checkpoint_timeout
         # What the engine has put into the manifest that this attempt goes on from.
         self.extra: dict[str, Any] = {}
@@ -364,6 +369,8 @@ class EpochDriver:
         elif self.savepoints.waiting and self._coordinator.manifest is None:
             # A savepoint of a job that has no checkpoint yet, which its first epochs may have failed to make.
             self._work = self.planner.plan_empty()
+        elif self.flow is not None:
+            self._work = self.planner.plan_open()
         else:
             work = self.planner.plan(self._cancelled, wake=self._is_asked)
             if work is None:
@@ -393,6 +400,8 @@ class EpochDriver:
 
     def _run(self, epoch: int, run: RunTasks) -> events.Ran | None:
         reached("source read")
+        if self.flow is not None:
+            return self._run_flow(epoch, self.flow, last=not self.planner.counts)
         # What is planned without a look at the sources is an epoch of its own.
         return self._run_round(epoch, run, last=not self.planner.counts)
 
@@ -412,7 +421,18 @@ class EpochDriver:
             self._round_ran(reports, ordered)
             return None
         rows = [row for row in ordered if row.edge != REPORT]
-        self._rows, self._ran = deque([*rounds.rows, *rows]), epoch
+        offsets = self.planner.end_offsets() if rounds.number else None
+        return self._epoch_ran(epoch, reports, [*rounds.rows, *rows], offsets)
+
+    def _epoch_ran(
+        self,
+        epoch: int,
+        reports: Sequence[TaskReport],
+        rows: Iterable[EpochRow],
+        offsets: events.Offsets | None,
+    ) -> events.Ran:
+        """An epoch has run; `offsets` is where it ended, if that was not known before."""
+        self._rows, self._ran = deque(rows), epoch
         made = [self._apart(report.committables) for report in reports]
         acknowledgements = [
             events.Acknowledgement(
@@ -432,27 +452,22 @@ class EpochDriver:
         if not self._draining:
             # What waits in the savepoint of a job that was drained waits on.
             self._warn_of_waiting(reports)
-        log.ran(reports)
+        self.metrics.checkpoint_log.ran(reports)
         # Counted once the epoch is complete: if it is run again, so are its records.
         self._reports = epoch, reports, self.planner.limited
         for uid, (bad, seen) in self.metrics.bad_with(reports).items():
             node = self._nodes[uid]
             check_share(node.name, node.error_policy, bad, seen)
         if self.replayable is not None:
-            self._noted["counts"] = rounds.count(epoch_counts(self._heads, reports))
+            self._noted["counts"] = self._rounds.count(epoch_counts(self._heads, reports))
             self.replayable = None
-        offsets = self.planner.end_offsets() if rounds.number else None
-        rounds.reset()
+        self._rounds.reset()
         return events.Ran(acknowledgements, times, at=time.time(), offsets=offsets)
 
     def _round_ran(self, reports: Sequence[TaskReport], rows: Sequence[EpochRow]) -> None:
         """A round has run that is not the epoch's last."""
         self.planner.take_reports(reports)
-        self._warn_of_late(reports)
-        self.metrics.update_round(reports, self.planner.limited)
-        for uid, (bad, seen) in self.metrics.bad_records.items():
-            node = self._nodes[uid]
-            check_share(node.name, node.error_policy, bad, seen)
+        self._take_reports_of_round(reports)
         self._rounds.count(epoch_counts(self._heads, reports))
         for row in rows:
             if row.edge == REPORT:
@@ -462,6 +477,62 @@ class EpochDriver:
             else:
                 self.outputs.deliver(row)
         self.planner.round_done()
+
+    def _take_reports_of_round(self, reports: Sequence[TaskReport]) -> None:
+        self._warn_of_late(reports)
+        self.metrics.update_round(reports, self.planner.limited)
+        for uid, (bad, seen) in self.metrics.bad_records.items():
+            node = self._nodes[uid]
+            check_share(node.name, node.error_policy, bad, seen)
+
+    def _run_flow(self, epoch: int, flow: Flow, *, last: bool) -> events.Ran | None:
+        """Run an epoch in which records flow through all levels at once; None if the job is to stop in the middle of
+        it. With `last` it is only begun and ended."""
+        rows: list[EpochRow] = []
+        told: list[TaskReport] = []
+
+        def take_rows(new: Sequence[EpochRow]) -> None:
+            for row in new:
+                if self.outputs.waits(row):
+                    rows.append(row)
+                else:
+                    self.outputs.deliver(row)
+
+        def take_report(payload: bytes) -> None:
+            told.append(TaskReport.decode(payload))
+            if len(told) >= flow.tasks:
+                self._take_reports_of_round(told)
+                told.clear()
+
+        flow.on_rows, flow.on_report = take_rows, take_report
+        stopped = self._cancelled.is_set
+        if not flow.open(epoch, self._work, stopped):
+            return None
+        ended: bool | None = any(ranges.ended for ranges in self._work)
+        if not last:
+            until = time.monotonic() + self._job.settings.epoch_interval
+            ended = flow.run(
+                self.planner,
+                lambda: (
+                    time.monotonic() >= until
+                    or self.planner.is_full
+                    or self._is_asked()
+                    or self.planner.waits_for_commit()
+                ),
+                stopped,
+            )
+        if ended is None:
+            return None
+        self.metrics.checkpoint_log.begin(epoch)
+        with self._in_time(epoch):
+            reports = flow.close(ended, stopped)
+        if reports is None:
+            return None
+        if told:
+            self._take_reports_of_round(told)
+        return self._epoch_ran(
+            epoch, [TaskReport.decode(each) for each in reports], rows, self.planner.end_offsets()
+        )
 
     def _write_plan(self, epoch: int) -> None:
         """Before the tasks run: what they are going to do, for whoever wants to see it again."""

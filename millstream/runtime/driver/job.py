@@ -80,6 +80,10 @@ class JobSettings:
     share_panes: bool = True
     object_reuse: bool = False
     runtime_mode: str = "STREAMING"
+    execution_mode: str = "MICRO_BATCH"
+    flow_timeout: int = 5
+    """Where records flow through all levels at once: how many milliseconds one may wait in a buffer, -1 for as long as
+    it is not full."""
     job_parameters: dict[str, str] = field(default_factory=dict)
     epoch_records: int | None = None
     dependencies: Declared = field(default_factory=Declared)
@@ -147,6 +151,11 @@ class Job:
         return mode == "BATCH" or (mode == "AUTOMATIC" and self.bounded and not self.loops)
 
     @property
+    def pipelined(self) -> bool:
+        """True if records flow through all levels at once, and not epoch by epoch."""
+        return self.settings.execution_mode == "PIPELINED" and not self.batch
+
+    @property
     def reactive(self) -> bool:
         """True if the job's parallelism follows the slots that there are."""
         return self.settings.scheduler_mode == "REACTIVE"
@@ -163,7 +172,8 @@ class Job:
         if self.batch:
             return True
         return (
-            self.bounded
+            not self.pipelined
+            and self.bounded
             and self.settings.checkpoint_interval is None
             and not any(s.source.paced() for s in self.split_sources)
             and self.settings.epoch_records is None
@@ -283,6 +293,7 @@ class Job:
             batch=self.batch,
             latency_interval=0.0 if self.batch else settings.latency_interval,
             classes=_ship_classes(classes),
+            flow_timeout=settings.flow_timeout if self.pipelined else None,
             while_there=os.environ.get("MILLSTREAM_JOB_FOLDER"),
         )
 

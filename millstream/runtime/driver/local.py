@@ -18,6 +18,7 @@ from millstream.graph.operators import CollectOp
 from millstream.redaction import get_logger
 from millstream.runtime.driver.epochs import EpochDriver, Outcome
 from millstream.runtime.driver.job import Job
+from millstream.runtime.driver.local_flow import LocalFlow
 from millstream.runtime.driver.outputs import EpochRow
 from millstream.runtime.driver.run import JobRun
 from millstream.runtime.state.store import compact
@@ -59,6 +60,12 @@ class InProcessRun(JobRun):
         closing = _closing(lambda: close_run(spec.run_id))
         with ExitStack() as stack:
             stack.push(closing)
+            if self.job.pipelined:
+                stack.enter_context(_inside(self._dependencies.working_folder))
+                tasks = LocalFlow(spec)
+                stack.callback(tasks.stop)
+                tasks.start()
+                driver.flow = tasks.flow
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> list[EpochRow]:
                 with _inside(self._dependencies.working_folder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from millstream.checkpoint.manifest import Feedback, SplitTimes
 from millstream.runtime.base import clock
@@ -13,7 +13,7 @@ from millstream.runtime.driver.loops import Loops
 from millstream.runtime.driver.sources import Offset, SourceCoordinator, numbered, positions_of
 from millstream.runtime.operators.feedback import FeedbackSource
 from millstream.runtime.wire.ranges import SourceSpec, SubtaskRanges
-from millstream.runtime.wire.reports import TaskReport
+from millstream.runtime.wire.reports import SplitProgress, TaskReport
 
 __all__ = ["EpochPlanner"]
 
@@ -49,6 +49,9 @@ class EpochPlanner:
         # The least and the greatest length of rounds, if there are any; that of the next one.
         self._lengths: tuple[float, float] | None = None
         self._length = 0.0
+        self._flows = False
+        # How many records an epoch may have, and the one at hand still may.
+        self._fixed = self._left = settings.epoch_records
         self._ended_at: float | None = None
         self._started: float | None = None
         self._counts = False
@@ -157,6 +160,53 @@ class EpochPlanner:
             stop.wait(_POLL)
         return None
 
+    # -- where records flow through all levels at once ------------------------------------------------------------
+
+    def let_flow(self, seconds: float) -> None:
+        """What a subtask is told to read at a time is to take about so long."""
+        self._flows = True
+        self._sources.let_flow(seconds)
+
+    def plan_open(self) -> list[SubtaskRanges]:
+        """The beginning of an epoch: nothing to read, but all splits that are known."""
+        self._started = self._clock()
+        self._counts = True
+        self._wake_at = None
+        self._unread = {}
+        self._left = self._fixed
+        self.offset = self._end = self._sources.discover(self.offset)
+        work = self._sources.ranges(self.offset, self.offset, everyone=True, last=False)
+        self._sources.told(self.offset)
+        return work
+
+    def plan_more(self, busy: Collection[tuple[int, int]]) -> list[SubtaskRanges]:
+        """What is to be read now, and what is to be told, of subtasks that are not `busy`."""
+        self.offset = self._sources.discover(self.offset)
+        end = self._sources.next(self.offset, busy=busy)
+        if end == self.offset and not self._sources.has_news(end):
+            return []
+        work = self._sources.ranges(self.offset, end, last=False)
+        self._sources.told(end)
+        self.offset = self._end = end
+        if self._left is not None:
+            self._left -= self._sources.admitted
+        return work
+
+    @property
+    def is_full(self) -> bool:
+        """True if the epoch has all the records that it may have."""
+        return self._left is not None and self._left <= 0
+
+    def has_read(self, splits: Sequence[SplitProgress], seconds: float) -> None:
+        """A subtask has read what it was told to."""
+        self._sources.clocks.take_progress(splits)
+        self._sources.learn(sum(split.end - split.start for split in splits), seconds)
+
+    @property
+    def at_end(self) -> bool:
+        """True if all sources have been read to their end."""
+        return self._sources.ended(self.offset)
+
     def _turns(self) -> bool:
         """True if a loop has work, or nothing else than its end is left: neither waits for a checkpoint to be due."""
         return bool(self._loops) and (bool(self._loops.pending) or self._sources.ended(self.offset))
@@ -199,7 +249,7 @@ class EpochPlanner:
         """The epoch that was planned last is complete; the next one reads what it feeds back."""
         assert self._started is not None
         self._ended_at = self._clock()
-        if self._counts:
+        if self._counts and not self._flows:
             self._sources.learn_rate(self._ended_at - self._started)
         self._fit_rounds()
         self._sources.commit(self._end)

@@ -48,7 +48,7 @@ def can_have_rounds(job: Job) -> bool:
         and settings.mode != "AT_MOST_ONCE"
         # A process that ends must not be the end of the job.
         and not isinstance(settings.restart, NoRestartStrategyConfiguration)
-        and not (job.one_epoch or job.batch)
+        and not (job.one_epoch or job.batch or job.pipelined)
         # Spark says what a frame's micro-batch is, and a writer's frame is that of an epoch.
         and not job.frame_sources
         and not any(isinstance(spec.source, FeedbackSource) for spec in job.split_sources)

@@ -10,7 +10,7 @@ How much of what is available goes into an epoch is decided by its `EpochSize`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from millstream.api.source import SplitEnumerator, SplitPosition
@@ -63,12 +63,14 @@ class SourceCoordinator:
         self._specs = {spec.uid: spec for spec in specs}
         self._enumerators: dict[str, SplitEnumerator] = {}
         self._size = EpochSize(interval, fixed)
-        self._admitted = 0
+        self.admitted = 0
+        """How many records what was planned last has."""
         self.limited = False
         self.clocks = SplitClocks(self._specs)
         # By source, the splits that the planned epoch's operators have heard of, and whether that it has ended.
         self._tells: dict[str, tuple[list[str], bool]] = {}
         self._reaches_all = False
+        self._flows = False
 
     def in_rounds(self, length: float) -> None:
         """Ranges are those of rounds, which take about `length` seconds and reach all subtasks."""
@@ -80,6 +82,8 @@ class SourceCoordinator:
             spec = self._specs[uid]
             with _naming(spec):
                 enumerator = spec.source.create_enumerator(spec.parallelism)
+                if self._flows:
+                    enumerator.flows()
                 enumerator.restored(numbered(positions))
             self._enumerators[uid] = enumerator
         return self._enumerators[uid]
@@ -106,9 +110,12 @@ class SourceCoordinator:
             result[uid] = positions
         return result
 
-    def next(self, start: Offset, *, everything: bool = False) -> Offset:
-        """How far the next epoch goes. Equal to `start` if there is nothing to read."""
-        offset = self._next(start, everything=everything)
+    def next(
+        self, start: Offset, *, everything: bool = False, busy: Collection[tuple[int, int]] = ()
+    ) -> Offset:
+        """How far the next epoch goes. Equal to `start` if there is nothing to read. Nothing more is read by subtasks
+        that are `busy`, which go by their vertex and number."""
+        offset = self._next(start, everything=everything, busy=busy)
         # A source may have further splits once those before are read to their end.
         while everything and not self.ended(offset):
             further = self._next(offset, everything=True)
@@ -117,14 +124,16 @@ class SourceCoordinator:
             offset = further
         return offset
 
-    def _next(self, start: Offset, *, everything: bool) -> Offset:
+    def _next(
+        self, start: Offset, *, everything: bool, busy: Collection[tuple[int, int]] = ()
+    ) -> Offset:
         offset = self.discover(start)
         budget = None if everything else self._size.records
         ahead = [
             (uid, split, position.at, self._available(uid, split, position.at))
             for uid, positions in offset.items()
-            for split, position in positions.items()
-            if not position.ended
+            for channel, (split, position) in enumerate(positions.items())
+            if not position.ended and not (busy and self._reader(uid, channel) in busy)
         ]
         # A split that is held back is not silent.
         held = self.clocks.ahead((uid, split) for uid, split, _, _ in ahead)
@@ -136,7 +145,7 @@ class SourceCoordinator:
         for uid, split, position, available in ahead:
             if (uid, split) not in held:
                 self.clocks.saw(uid, split, records=available > position)
-        self._admitted = 0
+        self.admitted = 0
         self.limited = False
         for number, (uid, split, position, available) in enumerate(waiting):
             end = available
@@ -145,7 +154,7 @@ class SourceCoordinator:
                 end = min(available, position + share)
                 budget = max(0, budget - (end - position))
             offset[uid][split] = SplitPosition(end)
-            self._admitted += end - position
+            self.admitted += end - position
             self.limited |= end < available
         for uid, split, _, _ in ahead:
             end = offset[uid][split].at
@@ -153,6 +162,11 @@ class SourceCoordinator:
                 if self._enumerators[uid].finished(split, end):
                     offset[uid][split] = SplitPosition(end, ended=True)
         return offset
+
+    def _reader(self, uid: str, channel: int) -> tuple[int, int]:
+        """The subtask that reads a split."""
+        spec = self._specs[uid]
+        return spec.vertex, channel % spec.parallelism
 
     def _available(self, uid: str, split: str, position: int) -> int:
         spec = self._specs[uid]
@@ -171,15 +185,31 @@ class SourceCoordinator:
             )
         return available
 
+    def let_flow(self, seconds: float) -> None:
+        """Records are read as they come; what is read at a time is to take about so long."""
+        self._flows = True
+        self._size.change(seconds)
+
+    def learn(self, records: int, seconds: float) -> None:
+        """A subtask has read so many records in so long."""
+        self._size.learn(records, seconds)
+
     def learn_rate(self, seconds: float) -> None:
         """Learn from the epoch that has just ended how many records the next may have."""
-        self._size.learn(self._admitted, seconds)
+        self._size.learn(self.admitted, seconds)
 
     def ranges(
-        self, start: Offset, end: Offset, *, last: bool | None = None, hold: bool = False
+        self,
+        start: Offset,
+        end: Offset,
+        *,
+        last: bool | None = None,
+        hold: bool = False,
+        everyone: bool = False,
     ) -> list[SubtaskRanges]:
         """The reading that an epoch consists of, per subtask. `last` says whether the job ends with it, if it does not
-        end with its sources; with `hold`, event time too goes on to its end only with the job."""
+        end with its sources; with `hold`, event time too goes on to its end only with the job. With `everyone` it
+        reaches subtasks that have nothing to read too."""
         result: list[SubtaskRanges] = []
         all_ended = self.ended(end)
         ended = all_ended if last is None else last
@@ -213,8 +243,8 @@ class SourceCoordinator:
             )
             self._tells[uid] = list(positions), over
             # The last epoch reaches every subtask, so that all of them learn of the end.
-            everyone = ended or over or self._reaches_all
-            subtasks = range(spec.parallelism) if everyone else sorted(by_subtask)
+            reaches_all = ended or over or everyone or self._reaches_all
+            subtasks = range(spec.parallelism) if reaches_all else sorted(by_subtask)
             result.extend(
                 SubtaskRanges(spec.vertex, subtask, tuple(by_subtask.get(subtask, ())), ended, over)
                 for subtask in subtasks
@@ -231,7 +261,7 @@ class SourceCoordinator:
     def rewind(self, offset: Offset, times: SplitTimes) -> None:
         """Go on from another offset. Enumerators that are there keep what they hold, and are asked again for what has
         not been committed; others learn of the offset when they are made."""
-        self._admitted = 0
+        self.admitted = 0
         self.limited = False
         self.clocks.rewind(times)
         for uid, positions in offset.items():

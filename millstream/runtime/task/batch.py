@@ -65,7 +65,7 @@ class BatchTask(LevelTask):
                 for writer in chain.writers.values():
                     writer.start(self.subtask)
         targets = self.job.targets
-        groups = {id_: _KeyGroup(chain, self) for id_, chain in self._chains.items()}
+        groups = {id_: _KeyGroup(chain, self) for id_, chain in self.chains.items()}
         memory = self.job.sort_memory
         rows = rows_of(batches) if self.job.presorted else ordered(batches, memory)
         for row in rows:
@@ -77,7 +77,7 @@ class BatchTask(LevelTask):
                     yield self._rows.take()
                 continue
             began = self._now()
-            chain = self._chains[edge.vertex]
+            chain = self.chains[edge.vertex]
             size = len(memoryview(row.payload))
             self._bytes_in[edge.vertex] = self._bytes_in.get(edge.vertex, 0) + size
             self._buffers_in[edge.vertex] = self._buffers_in.get(edge.vertex, 0) + 1
@@ -107,7 +107,7 @@ class BatchTask(LevelTask):
             yield from key_group.finish()
             self._worked(vertex_id, began)
         self._ended = True
-        yield from self._finish([])
+        yield from self.finish([])
 
     def _count(self, vertex: int, records: int) -> None:
         self._records_in[vertex] = self._records_in.get(vertex, 0) + records

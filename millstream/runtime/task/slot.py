@@ -91,9 +91,9 @@ class Slot:
                 waits=edge is not None and edge.waits,
                 max_bytes=job.buffer_bytes,
                 max_records=min(1024, job.buffer_records) if by_group else job.buffer_records,
-                # Spark hands a level's rows on when the level is done: flushing early gains nothing and
-                # would make the order of buffers depend on the clock.
-                timeout_ms=-1,
+                timeout_ms=None
+                if job.flow_timeout is None
+                else _timeout_of(edge, job.flow_timeout),
             )
 
         store = StateStore(
@@ -153,6 +153,10 @@ class Slot:
                 _close_functions(chain)
         for reader in self.readers.values():
             reader.close()
+
+
+def _timeout_of(edge: Edge | None, default: int) -> int:
+    return default if edge is None else edge.buffer_timeout
 
 
 def _close_functions(chain: Chain) -> None:

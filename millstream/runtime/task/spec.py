@@ -99,6 +99,10 @@ class JobSpec:
     while_there: str | None = None
     # How many seconds apart a source makes latency markers; 0 for none.
     latency_interval: float = 0.0
+    # Where records flow through all levels at once: after how many milliseconds the driver gets its rows, -1 for when
+    # there are many. Else Spark hands a level's rows on when the level is done: to send them early would gain nothing,
+    # and would make the order of buffers depend on the clock.
+    flow_timeout: int | None = None
     # Where each process finds the key that state is signed with.
     key_file: str | None = None
 

@@ -19,7 +19,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from operator import length_hint
 from typing import Any
@@ -52,7 +52,7 @@ from millstream.runtime.task.state_access import (
     check_keys,
 )
 from millstream.runtime.wire.codec import END_OF_INPUT, LATENCY, decode
-from millstream.runtime.wire.input import ordered
+from millstream.runtime.wire.input import Received, ordered
 from millstream.runtime.wire.key_objects import note_program
 from millstream.runtime.wire.ranges import ONLY, Round, SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress, TaskReport
@@ -102,7 +102,8 @@ class LevelTask:
         self._busy: dict[int, float] = {}
         self._buffers_in: dict[int, int] = {}
         self._markers = LatencyMarkers(job.latency_interval, self._slot.marked)
-        self._chains: dict[int, Chain] = {}
+        self.chains: dict[int, Chain] = {}
+        """The chains that run here, by their vertices."""
         self._records_in: dict[int, int] = {}
         self._bytes_in: dict[int, int] = {}
         self._committables: dict[str, list[bytes]] = {}
@@ -117,8 +118,22 @@ class LevelTask:
         return self._guarded(lambda: self._run_source(work))
 
     def _run_source(self, work: SubtaskRanges) -> Iterator[pa.RecordBatch]:
+        chain = self.open_source(work.vertex)
+        progress = yield from self.read(chain, work)
+        yield from self.finish(progress, ended=work.ended)
+
+    def open_source(self, vertex_id: int) -> Chain:
+        """The chain of a source, ready for the epoch."""
         began = self._now()
-        chain = self._begin(self._vertex(work.vertex))
+        chain = self._begin(self._vertex(vertex_id))
+        self._worked(vertex_id, began)
+        return chain
+
+    def read(
+        self, chain: Chain, work: SubtaskRanges
+    ) -> Generator[pa.RecordBatch, None, list[SplitProgress]]:
+        """Read ranges of splits; how far their time has come."""
+        began = self._now()
         progress: list[SplitProgress] = []
         for part in work.ranges:
             for writer in chain.writers.values():
@@ -140,9 +155,8 @@ class LevelTask:
             for writer in chain.writers.values():
                 writer.start(own_channel(self.subtask))
             chain.time.source_over()
-        self._ended = work.ended
         self._worked(work.vertex, began)
-        yield from self._finish(progress)
+        return progress
 
     def _read_split(self, chain: Chain, part: SplitRange) -> Iterator[pa.RecordBatch]:
         split, start, end = part.progress.split, part.progress.start, part.progress.end
@@ -225,8 +239,7 @@ class LevelTask:
         with self._explaining(chain):
             chain.time.end_split(finished=False, over=False)
         self._records_in[node] = done
-        self._ended = ended
-        yield from self._finish([])
+        yield from self.finish([], ended=ended)
 
     # -- deeper levels ----------------------------------------------------------------------------------
 
@@ -235,88 +248,117 @@ class LevelTask:
         return self._guarded(lambda: self._run(batches))
 
     def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.open_level()
+        begun = False
+        first = {edge for edge, target in self.job.targets.items() if target.first}
+        for row in ordered(batches, self.job.sort_memory, first):
+            if row.sequence >= 0 and not begun:
+                begun = True
+                self.begin_time()
+            yield from self.take(row)
+        if not begun:
+            self.begin_time()
+        for chain in self.chains.values():
+            with self._explaining(chain):
+                chain.time.frames_done()
+            if not self._ended:
+                yield from self.tick(chain)
+        yield from self.finish([])
+
+    def open_level(self) -> Iterator[pa.RecordBatch]:
+        """The chains of a level, ready for the epoch."""
         for vertex in self.job.levels[self.level].vertices:
             if self.subtask < vertex.parallelism:
                 chain = self._begin(vertex)
                 for writer in chain.writers.values():
                     writer.start(self.subtask)
-                yield from self._tick(chain)
-        targets = self.job.targets
-        begun = False
-        first = {edge for edge, target in targets.items() if target.first}
-        for row in ordered(batches, self.job.sort_memory, first):
-            if row.sequence >= 0 and not begun:
-                begun = True
-                self._begin_time()
-            edge = targets.get(row.edge)
-            if edge is None or edge.level != self.level:
-                self._rows.add(
-                    row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload)
-                )
-                if self._rows.size >= BATCH_BYTES:
-                    yield self._rows.take()
-                continue
-            vertex_id = edge.vertex
-            chain = self._chains[vertex_id]
-            began = self._now()
-            try:
-                buffer = decode(row.payload)
-            except Exception as error:
-                raise explain_decoding(error, chain.vertex.head) from error
-            size = len(memoryview(row.payload))
-            self._bytes_in[vertex_id] = self._bytes_in.get(vertex_id, 0) + size
-            self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)
-            self._buffers_in[vertex_id] = self._buffers_in.get(vertex_id, 0) + 1
-            position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
-            done = 0
-            stamps = buffer.timestamps
-            if buffer.records:
-                chain.time.heard(row.edge)
-            markers = [mark.value for mark in buffer.marks if mark.kind == LATENCY]
-            for mark in (*buffer.marks, None):
-                if mark is not None and mark.kind == LATENCY:
-                    continue
-                stop = len(buffer.records) if mark is None else mark.place
-                if stop > done:
-                    part = (
-                        buffer.records
-                        if stop - done == len(buffer.records)
-                        else buffer.records[done:stop]
-                    )
-                    times = (
-                        stamps if stamps is None or part is buffer.records else stamps[done:stop]
-                    )
-                    source = f"channel {row.channel}"
-                    yield from self._process(
-                        chain, edge.input_index, part, times, position, done, source
-                    )
-                    done = stop
-                if mark is None:
-                    continue
-                if mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
-                    self._ended = True
-                with self._explaining(chain):
-                    chain.time.received(row.edge, row.channel, mark.kind, mark.value)
-                yield from self._full_rows(chain)
-            for marker in markers:
-                self._markers.passed(chain, marker)
-            self._worked(vertex_id, began)
-        if not begun:
-            self._begin_time()
-        for chain in self._chains.values():
-            with self._explaining(chain):
-                chain.time.frames_done()
-            if not self._ended:
-                yield from self._tick(chain)
-        yield from self._finish([])
+                yield from self.tick(chain)
 
-    def _begin_time(self) -> None:
+    def take(self, row: Received) -> Iterator[pa.RecordBatch]:
+        """A buffer came: run it, or pass it on if it is for a deeper level."""
+        edge = self.job.targets.get(row.edge)
+        if edge is None or edge.level != self.level:
+            self._rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
+            if self._rows.size >= BATCH_BYTES:
+                yield self._rows.take()
+            return
+        vertex_id = edge.vertex
+        chain = self.chains[vertex_id]
+        began = self._now()
+        try:
+            buffer = decode(row.payload)
+        except Exception as error:
+            raise explain_decoding(error, chain.vertex.head) from error
+        size = len(memoryview(row.payload))
+        self._bytes_in[vertex_id] = self._bytes_in.get(vertex_id, 0) + size
+        self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + len(buffer.records)
+        self._buffers_in[vertex_id] = self._buffers_in.get(vertex_id, 0) + 1
+        position = f"input {edge.input_index}, channel {row.channel}, buffer {row.sequence}, record {{index}}"
+        done = 0
+        stamps = buffer.timestamps
+        if buffer.records:
+            chain.time.heard(row.edge)
+        markers = [mark.value for mark in buffer.marks if mark.kind == LATENCY]
+        for mark in (*buffer.marks, None):
+            if mark is not None and mark.kind == LATENCY:
+                continue
+            stop = len(buffer.records) if mark is None else mark.place
+            if stop > done:
+                part = (
+                    buffer.records
+                    if stop - done == len(buffer.records)
+                    else buffer.records[done:stop]
+                )
+                times = stamps if stamps is None or part is buffer.records else stamps[done:stop]
+                source = f"channel {row.channel}"
+                yield from self._process(
+                    chain, edge.input_index, part, times, position, done, source
+                )
+                done = stop
+            if mark is None:
+                continue
+            if mark.kind == END_OF_INPUT and mark.value == OF_THE_JOB:
+                self._ended = True
+            with self._explaining(chain):
+                chain.time.received(row.edge, row.channel, mark.kind, mark.value)
+            yield from self._full_rows(chain)
+        for marker in markers:
+            self._markers.passed(chain, marker)
+        self._worked(vertex_id, began)
+
+    def begin_time(self) -> None:
+        """All is read that comes before the epoch's first buffers."""
         first = self.epoch == self.job.first_epoch and self._round.number == 0
-        for chain in self._chains.values():
+        for chain in self.chains.values():
             with self._explaining(chain):
                 chain.time.begin(first=first)
 
-    def _tick(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+    @property
+    def input_ended(self) -> bool:
+        """True once a sender has said that the job ends."""
+        return self._ended
+
+    def settle(self) -> None:
+        """Wait for what is under way."""
+        for chain in self.chains.values():
+            with self._explaining(chain):
+                chain.time.settle()
+
+    def probe(self, chain: Chain) -> int | None:
+        """Look whether streams have become idle; when to look again."""
+        with self._explaining(chain):
+            return chain.time.probe()
+
+    def rows_left(self) -> Iterator[pa.RecordBatch]:
+        """The rows that wait to go out."""
+        if len(self._rows):
+            yield self._rows.take()
+
+    def was_away(self, seconds: float) -> None:
+        """Others had the rows that this task has given for so long."""
+        self._away += seconds
+
+    def tick(self, chain: Chain) -> Iterator[pa.RecordBatch]:
         """Fire the timers of the clock that are due."""
         with self._explaining(chain):
             due = chain.time.next_tick()
@@ -390,7 +432,7 @@ class LevelTask:
         if self._round.number:
             return self._go_on(vertex)
         chain = self._slot.chain(vertex)
-        self._chains[vertex.id] = chain
+        self.chains[vertex.id] = chain
         chain = self._open_state(vertex, chain)
         self._begin_counting(chain)
         place = self.subtask, vertex.parallelism, self.epoch, self.attempt, self.job.job_id
@@ -414,7 +456,7 @@ class LevelTask:
                 epoch=self.epoch,
                 hint="the job goes on from the last checkpoint if its restart strategy allows it",
             )
-        chain = self._chains[vertex.id] = self._slot.chains[vertex.id]
+        chain = self.chains[vertex.id] = self._slot.chains[vertex.id]
         chain.time.go_on()
         self._begin_counting(chain)
         return chain
@@ -452,7 +494,7 @@ class LevelTask:
             return chain
         if not first and chain.checkpointed and not chain.store.is_current(version):
             # What the functions hold is not what the last epoch left: another process ran it.
-            chain = self._chains[vertex.id] = self._slot.reopen(vertex)
+            chain = self.chains[vertex.id] = self._slot.reopen(vertex)
             first = True
         chain.store.open(version)
         chain.leave_keys()
@@ -486,18 +528,26 @@ class LevelTask:
                 self._manifest = read_manifest(self._slot.storage, before)
         return self._manifest
 
-    def _finish(self, splits: list[SplitProgress]) -> Iterator[pa.RecordBatch]:
+    def finish(
+        self, splits: list[SplitProgress], *, ended: bool | None = None, last: bool | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The end of the epoch, or of a round of it, if `last` does not say that it is the epoch's; `ended` if nothing
+        follows in the whole job, where the input does not tell."""
+        if ended is not None:
+            self._ended = ended
+        if last is not None:
+            self._round = Round(self._round.number, last)
         stores: dict[str, StateFile | None] = {}
         registered: dict[str, dict[str, dict[str, Any]]] = {}
         loads = rebuilds = 0
         wake: list[int] = []
-        for vertex_id, chain in self._chains.items():
+        for vertex_id, chain in self.chains.items():
             began = self._now()
             with self._explaining(chain):
                 yield from self._finish_time(chain, wake)
             self._worked(vertex_id, began)
         prepared = self._now()
-        for vertex_id, chain in self._chains.items():
+        for vertex_id, chain in self.chains.items():
             began = self._now()
             if self._round.last:
                 self._prepare_commit(chain)
@@ -511,8 +561,8 @@ class LevelTask:
             else:
                 chain.leave_keys()
             self._worked(vertex_id, began)
-        writers = [w for chain in self._chains.values() for w in chain.writers.values()]
-        units = [unit for chain in self._chains.values() for unit in chain.units]
+        writers = [w for chain in self.chains.values() for w in chain.writers.values()]
+        units = [unit for chain in self.chains.values() for unit in chain.units]
         report = TaskReport(
             epoch=self.epoch,
             level=self.level,
@@ -533,7 +583,7 @@ class LevelTask:
             buffers_out={w.edge: w.buffers_out for w in writers},
             operators={
                 uid: numbers
-                for vertex_id, chain in self._chains.items()
+                for vertex_id, chain in self.chains.items()
                 for uid, numbers in chain.counting.report(
                     self._records_in.get(vertex_id, 0), chain.writers
                 ).items()
@@ -553,7 +603,7 @@ class LevelTask:
             wake_at=min(wake, default=None),
             watermarks={
                 vertex_id: chain.time.watermark
-                for vertex_id, chain in self._chains.items()
+                for vertex_id, chain in self.chains.items()
                 if chain.time.watermark != NO_TIME
             },
             state_loads=loads,
@@ -649,18 +699,22 @@ class LevelTask:
             for rows in steps():
                 left = time.perf_counter()
                 yield rows
-                self._away += time.perf_counter() - left
+                self.was_away(time.perf_counter() - left)
         except BaseException as error:
             self._note_failure(error)
-            slot = drop_slot(self._key)
-            if slot is not None:
-                # What failed first is what the user should hear of.
-                with contextlib.suppress(Exception):
-                    slot.close()
-            for chain in self._chains.values():
-                for unit in chain.units:
-                    unit.abort()
+            self.give_up()
             raise
+
+    def give_up(self) -> None:
+        """Drop the slot, and take back what sinks have open."""
+        slot = drop_slot(self._key)
+        if slot is not None:
+            # What failed first is what the user should hear of.
+            with contextlib.suppress(Exception):
+                slot.close()
+        for chain in self.chains.values():
+            for unit in chain.units:
+                unit.abort()
 
 
 def _mark_all(chain: Chain, kind: int, value: int = 0) -> None:

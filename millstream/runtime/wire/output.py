@@ -17,6 +17,7 @@ from millstream.runtime.wire.rows import RowBatch, client_node
 
 __all__ = ["GROUP_SHIFT", "EdgeWriter"]
 
+_NEVER = float("inf")
 _FIRST_LIMIT = 256
 # A buffer counts its marks in 16 bits.
 _MAX_MARKS = 1 << 15
@@ -38,6 +39,7 @@ class EdgeWriter:
         "copies",
         "edge",
         "first",
+        "flows",
         "last_flush",
         "limit",
         "lists",
@@ -68,7 +70,7 @@ class EdgeWriter:
         waits: bool = False,
         max_bytes: int = 256 << 10,
         max_records: int = 8192,
-        timeout_ms: int = 100,
+        timeout_ms: int | None = None,
     ) -> None:
         self.edge = edge
         self.operator = operator
@@ -95,7 +97,9 @@ class EdgeWriter:
         self.max_bytes = max_bytes
         self.max_records = max_records
         self.limit = min(_FIRST_LIMIT, max_records)
-        self.timeout = timeout_ms / 1000 if timeout_ms >= 0 else float("inf")
+        # Where records flow through all levels at once; else nothing is sent for its age.
+        self.flows = timeout_ms is not None
+        self.timeout = timeout_ms / 1000 if timeout_ms is not None and timeout_ms >= 0 else _NEVER
         self.last_flush = time.monotonic()
         self.channel = 0
         self.sequence = self.first
@@ -105,6 +109,9 @@ class EdgeWriter:
 
     def start(self, channel: int) -> None:
         """Send as `channel` from now on."""
+        if channel == self.channel and self.flows:
+            # What waits for more records may go on waiting.
+            return
         self.flush_all()
         self.channel = channel
         self.sequence = self.first
@@ -158,6 +165,11 @@ class EdgeWriter:
         # The generated code holds on to the list's `append`, so the list must stay the same object.
         records.clear()
         marks.clear()
+
+    @property
+    def waits(self) -> bool:
+        """True if something waits to be sent."""
+        return any(self.lists) or any(self.marks)
 
     def flush_full(self) -> None:
         """Send the buffers that are full, or all of them when the flush timeout has passed."""

@@ -17,12 +17,16 @@ import pyarrow as pa
 
 __all__ = [
     "BATCH_BYTES",
+    "CLOSED",
+    "NUDGE",
+    "OPENED",
     "REPORT",
     "SCHEMA",
     "SCHEMA_DDL",
     "RowBatch",
     "client_edge",
     "client_node",
+    "for_driver",
     "own_channel",
     "sender_of",
 ]
@@ -41,7 +45,25 @@ SCHEMA_DDL = "target int, channel int, sequence long, edge int, payload binary"
 REPORT = -1
 """The edge of what tasks tell the driver of themselves."""
 
+# Where records flow through all levels at once: rows between tasks that are no buffers. Below all edges of records that
+# operators send to the driver.
+OPENED = -(1 << 30)
+"""All that the sender has to say before the records of an epoch, whose number is the sequence, has been said."""
+CLOSED = OPENED - 1
+"""All that the sender has in the epoch has been sent."""
+NUDGE = OPENED - 2
+"""Nothing. Spark hands a row on when the next one is there."""
+
 BATCH_BYTES = 4 << 20
+
+
+def for_driver(edge: int) -> bool:
+    """True of rows that are for the driver, and not for another task.
+
+    >>> for_driver(REPORT), for_driver(client_edge(3)), for_driver(0), for_driver(OPENED)
+    (True, True, False, False)
+    """
+    return OPENED < edge < 0
 
 
 def client_edge(node_id: int) -> int:

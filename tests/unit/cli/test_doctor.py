@@ -25,7 +25,7 @@ def _script(path: Path, body: str) -> Path:
 
 def _report(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
     def examine(
-        *, spark: bool = False, settings: Mapping[str, str] | None = None
+        *, spark: bool = False, pipelined: bool = False, settings: Mapping[str, str] | None = None
     ) -> Iterator[Finding]:
         yield from findings
         if spark:
