@@ -431,7 +431,7 @@ def test_one_record_in_the_place_of_several_is_refused():
     assert "an iterable for each record is wanted" in failing(columns).what
     for wrong in (1, None):
         one = (
-            environment().from_collection(["a"]).flat_map_batches(lambda b, w=wrong: [w for _ in b])
+            environment().from_collection(["a"]).flat_map_batches(lambda b, w=wrong: [w for _ in b])  # type: ignore[misc]
         )
         error = failing(one)
         assert f"gave one {type(wrong).__name__} for a record" in error.what
