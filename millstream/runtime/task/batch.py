@@ -72,9 +72,9 @@ class BatchTask(LevelTask):
             edge = targets.get(row.edge)
             if edge is None or edge.level != self.level:
                 payload = bytes(memoryview(row.payload))
-                self._rows.add(row.target, row.channel, row.sequence, row.edge, payload)
-                if self._rows.size >= BATCH_BYTES:
-                    yield self._rows.take()
+                self.rows.add(row.target, row.channel, row.sequence, row.edge, payload)
+                if self.rows.size >= BATCH_BYTES:
+                    yield self.rows.take()
                 continue
             began = self._now()
             chain = self.chains[edge.vertex]

@@ -139,8 +139,12 @@ class _Flow:
                     writer.flush_all()
                 elif self._due is None or due < self._due:
                     self._due = due
+        # One batch with all of it: each costs Spark about as much as a buffer.
+        targets = self._touched.union(task.rows.targets) if self._receivers else ()
+        for target in targets:
+            task.rows.add(target, 0, 0, NUDGE, b"")
         yield from self._give(task.rows_left())
-        yield from self._nudge()
+        self._touched.clear()
 
     def _nudge(self) -> Iterator[pa.RecordBatch]:
         if self._touched and self._receivers:

@@ -93,7 +93,8 @@ class LevelTask:
         self._round = of_epoch
         self._goes_on = self._slot.ran == (epoch, of_epoch.number - 1)
         self._slot.ran = None
-        self._rows = self._slot.rows
+        self.rows = self._slot.rows
+        """What waits to go out."""
         self._started_at = time.time()
         self._started = time.perf_counter()
         # What has passed while others had the rows that this task gives.
@@ -278,9 +279,9 @@ class LevelTask:
         """A buffer came: run it, or pass it on if it is for a deeper level."""
         edge = self.job.targets.get(row.edge)
         if edge is None or edge.level != self.level:
-            self._rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
-            if self._rows.size >= BATCH_BYTES:
-                yield self._rows.take()
+            self.rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
+            if self.rows.size >= BATCH_BYTES:
+                yield self.rows.take()
             return
         vertex_id = edge.vertex
         chain = self.chains[vertex_id]
@@ -351,8 +352,8 @@ class LevelTask:
 
     def rows_left(self) -> Iterator[pa.RecordBatch]:
         """The rows that wait to go out."""
-        if len(self._rows):
-            yield self._rows.take()
+        if len(self.rows):
+            yield self.rows.take()
 
     def was_away(self, seconds: float) -> None:
         """Others had the rows that this task has given for so long."""
@@ -369,8 +370,8 @@ class LevelTask:
     def _full_rows(self, chain: Chain) -> Iterator[pa.RecordBatch]:
         for writer in chain.writers.values():
             writer.flush_full()
-        if self._rows.size >= BATCH_BYTES:
-            yield self._rows.take()
+        if self.rows.size >= BATCH_BYTES:
+            yield self.rows.take()
 
     @contextlib.contextmanager
     def _explaining(self, chain: Chain) -> Iterator[None]:
@@ -413,8 +414,8 @@ class LevelTask:
             reached("mid batch")
             for writer in writers:
                 writer.flush_full()
-            if self._rows.size >= BATCH_BYTES:
-                yield self._rows.take()
+            if self.rows.size >= BATCH_BYTES:
+                yield self.rows.take()
 
     # -- begin and end ----------------------------------------------------------------------------------
 
@@ -614,8 +615,8 @@ class LevelTask:
             self._slot.ran = self.epoch, self._round.number
         if self._ended:
             self._close()
-        self._rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
-        yield self._rows.take()
+        self.rows.add(self.subtask, self.subtask, 0, REPORT, report.encode())
+        yield self.rows.take()
 
     def _prepare_commit(self, chain: Chain) -> None:
         for unit in chain.committing:
