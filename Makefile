@@ -106,6 +106,10 @@ chaos: $(STAMP) ## kill drivers and workers of a running job (N=drivers SEED=...
 	@$(with_java) $(BIN)/python -m tests.chaos --kills $(or $(N),20) --seed $(or $(SEED),1) \
 	    --job $(or $(JOB),state) $(CHAOS_ARGS)
 
+.PHONY: curves
+curves: $(STAMP) ## what a record costs by keys, size, chain, levels, windows, state and parallelism; charts in docs/images/curves
+	@$(with_java) cd benchmarks && ../$(BIN)/python curves.py $(CURVES_ARGS)
+
 .PHONY: kill-test
 kill-test: $(STAMP) ## the published kill test: goes on from its ledger, writes docs/kill_test.md (MINUTES=60 KILL_ARGS="--jobs time")
 	@$(with_java) $(BIN)/python -m tests.chaos.kill_test --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) $(KILL_ARGS)
