@@ -92,7 +92,7 @@ def _last(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _windows(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Those that have a start and an end, in their order."""
+    """The points that have a start and an end, in the order of their starts."""
     for point in points:
         for bound in point[:2]:
             if bound is not None and not _measured(bound):

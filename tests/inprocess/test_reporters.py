@@ -419,7 +419,11 @@ print([t.name for t in threading.enumerate() if "prometheus" in t.name or "metri
 
 
 def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    # The last one may just be being written.
+    whole, _, _ = path.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def with_json(path, **more):
