@@ -28,6 +28,8 @@ __all__ = ["SETTING", "archive_options", "cache_folder"]
 SETTING = "spark.millstream.class-archive"
 """What says "false" if there is to be none."""
 
+# Who says any of these decides about archives.
+_OWN = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 # What a complete archive begins with, in this machine's byte order: Java writes it last.
 _MAGIC = {
     (0xF00BABA8).to_bytes(4, "little"),
@@ -61,7 +63,7 @@ def archive_options(settings: Mapping[str, str]) -> str:
     """Options for the Java of a Spark with these settings: to use an archive, or to write one. None if the user has an
     archive of their own, or wants none."""
     own = _own_options(settings)
-    if settings.get(SETTING) == "false" or "ArchiveFile" in own or "ArchiveClasses" in own:
+    if settings.get(SETTING) == "false" or any(word in own for word in _OWN):
         return ""
     folder, java = cache_folder(), _java()
     if folder is None or java is None:

@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 MILLSTREAM = [sys.executable, "-m", "millstream"]
 
 # A JVM that lives for seconds starts in two thirds of the time if it never optimizes.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# No archive of classes is written for these: it would keep a Java alive for seconds after its program.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 MARK = "MILLSTREAM_TEST_MARK"
 
 

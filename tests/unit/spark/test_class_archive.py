@@ -80,6 +80,7 @@ def test_old_archives_go(folder):
         {SETTING: "false"},
         {"spark.driver.extraJavaOptions": "-XX:SharedArchiveFile=mine.jsa"},
         {"spark.driver.extraJavaOptions": "-XX:ArchiveClassesAtExit=mine.jsa"},
+        {"spark.driver.extraJavaOptions": "-Xshare:off"},
     ],
 )
 def test_who_wants_none_gets_none(folder, settings):
