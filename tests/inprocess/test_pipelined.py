@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import Counter
@@ -22,6 +23,9 @@ from millstream.datastream import (
 )
 from millstream.datastream.window import TumblingEventTimeWindows, TumblingProcessingTimeWindows
 from millstream.errors import MillstreamError, UnsupportedOperation, UserFunctionError
+from millstream.runtime.driver.flow import Flow
+from millstream.runtime.wire.link import Progress
+from millstream.runtime.wire.ranges import SubtaskRanges
 from tests.inprocess.test_rounds import Count, World, _there, is_over
 from tests.support import collect, environment, keeping
 from tests.waiting import until
@@ -122,6 +126,17 @@ def test_a_failure_says_which_record_it_was():
         collect(stream)
     assert caught.value.evidence["record"] == "3"
     assert "test_pipelined.py" in str(caught.value.evidence["line"])
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_function_that_exits_is_told_of(keyed):
+    def leave(value):
+        raise SystemExit(3)
+
+    stream = pipelined().from_collection([1])
+    stream = stream.key_by(lambda v: v).map(leave) if keyed else stream.map(leave)
+    with pytest.raises(MillstreamError, match=r"ended by SystemExit[\s\S]*raise an exception"):
+        collect(stream)
 
 
 def test_an_open_that_fails_ends_the_job():
@@ -296,6 +311,68 @@ def test_epochs_are_cut_by_records(tmp_path):
     assert client.get_metrics().checkpoints >= 10
 
 
+def test_slow_records_are_read_one_by_one():
+    """Beside a source that is fast: what is read at a time takes a moment, however slow it is."""
+    env = pipelined(1).enable_checkpointing(NEVER)
+    with keeping() as kept:
+        kept.add("fast", steady(env, lambda n: n))
+        slow = steady(env, lambda n: n).map(lambda n: time.sleep(0.05) or n)
+        kept.add("slow", slow.rebalance().map(lambda n: n))
+        client = env.execute_async()
+        until(lambda: len(kept.values("slow")) >= 3)
+        first = len(kept.values("slow"))
+        client.cancel().result()
+    assert first < 20
+
+
+class _Tells:
+    """A hub of no tasks."""
+
+    def __init__(self):
+        self.inbox = queue.SimpleQueue()
+
+    def tell(self, task, message):
+        pass
+
+
+def test_who_was_told_twice_has_to_answer_twice():
+    hub = _Tells()
+    flow = Flow(hub, [[(1, 0)]], lambda: None)  # type: ignore[arg-type]
+    # News of a split comes to a subtask that still reads.
+    flow.send([SubtaskRanges(1, 0, (), False)])
+    flow.send([SubtaskRanges(1, 0, (), False)])
+    busy = []
+    for _ in range(2):
+        hub.inbox.put(((0, 1, 0), Progress([], 0.1)))
+        flow.listen(0)
+        busy.append(flow.busy)
+    assert busy == [{(1, 0)}, set()]
+
+
+def test_who_runs_ahead_waits_for_who_is_being_read():
+    env = pipelined(1).enable_checkpointing(NEVER)
+    strategy = (
+        WatermarkStrategy.for_monotonous_timestamps()
+        .with_timestamp_assigner(Stamp())
+        .with_watermark_alignment("group", "1 s", "1 ms")
+    )
+
+    def aligned(function, rate=None):
+        source = DataGeneratorSource(function, None, rate)
+        return env.from_source(source, strategy, "numbers")
+
+    with keeping() as kept:
+        slow = aligned(lambda n: (0, n * 10)).map(lambda v: time.sleep(0.02) or v)
+        kept.add("slow", slow)
+        kept.add("fast", aligned(lambda n: (1, n * 10), 5000))
+        client = env.execute_async()
+        until(lambda: len(kept.values("slow")) >= 30)
+        slowest, fastest = kept.values("slow")[-1][1], kept.values("fast")[-1][1]
+        client.cancel().result()
+    # The drift that is allowed, and what is read at a time.
+    assert fastest < slowest + 6000
+
+
 def test_requests_are_answered(tmp_path):
     class Slowly(AsyncFunction):
         async def async_invoke(self, value):
@@ -387,5 +464,18 @@ def test_cancelling_ends_all_threads():
     until(lambda: not tasks() - before)
 
 
+def test_nothing_is_left_of_a_job_that_failed_while_records_waited():
+    before = tasks()
+
+    def fail(value):
+        time.sleep(0.2)
+        raise ValueError("boom")
+
+    records = ["x" * 1000] * 4000
+    with pytest.raises(UserFunctionError, match="boom"):
+        collect(pipelined().from_collection(records).rebalance().map(fail))
+    until(lambda: not tasks() - before)
+
+
 def tasks():
-    return {each for each in threading.enumerate() if each.name.startswith("millstream-task")}
+    return {each for each in threading.enumerate() if each.name.startswith("millstream-")}

@@ -36,9 +36,27 @@ class EpochSize:
         self._fixed = fixed
         self.records = fixed or _FIRST
         """How many the next epoch may read."""
+        self._least = _LEAST
+        self._warm_up = _WARM_UP
         self._epochs = 0
         self._seen: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)
         self._floor = 0.0
+
+    @classmethod
+    def of_range(cls, seconds: float) -> EpochSize:
+        """Of what a subtask is told to read at a time, where that costs next to nothing: it begins with one record, and
+        may stay there if that alone takes long.
+
+        >>> size = EpochSize.of_range(0.05)
+        >>> for _ in range(3):
+        ...     size.learn(size.records, seconds=0.02 * size.records)
+        >>> size.records
+        2
+        """
+        size = cls(seconds)
+        size.records = size._least = 1
+        size._warm_up = 0
+        return size
 
     def change(self, interval: float) -> None:
         """Epochs are to take another time from now on.
@@ -49,7 +67,7 @@ class EpochSize:
         20000
         """
         if not self._fixed:
-            self.records = max(_LEAST, int(self.records * interval / self._interval))
+            self.records = max(self._least, int(self.records * interval / self._interval))
         self._interval = interval
 
     def learn(self, records: int, seconds: float) -> None:
@@ -57,7 +75,7 @@ class EpochSize:
         if not records or self._fixed:
             return
         self._epochs += 1
-        if self._epochs <= _WARM_UP and seconds > self._interval:
+        if self._epochs <= self._warm_up and seconds > self._interval:
             # The first epochs also start workers and compile; their time says nothing about the records.
             return
         self._seen.append((records, seconds))
@@ -66,7 +84,7 @@ class EpochSize:
         # An epoch that was not full says little about how fast a full one would be.
         if records >= self.records * 0.9 or seconds > may_take * 1.5:
             wanted = records * (may_take - floor) / max(1e-3, seconds - floor)
-            self.records = max(_LEAST, int(min(wanted, self.records * _GROWTH)))
+            self.records = max(self._least, int(min(wanted, self.records * _GROWTH)))
 
     def _fixed_seconds(self) -> float:
         """How long an epoch of no records would take, as far as epochs of different sizes tell."""

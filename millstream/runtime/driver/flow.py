@@ -12,11 +12,13 @@ knows how far each split was read; and a subtask that is held up gets no more to
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import secrets
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -144,6 +146,9 @@ class Hub:
             except LinkClosed:
                 # It is gone already.
                 continue
+        # Closing alone does not wake the thread that waits for somebody to call.
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
 
     def hang_up(self) -> None:
@@ -170,15 +175,15 @@ class Flow:
             for level, of_level in enumerate(tasks)
             for vertex, subtask in of_level
         ]
-        # By task, since when it has something to read.
-        self._busy: dict[TaskId, float] = {}
+        # By task, how often it was told something and has not answered. News may come to who still reads.
+        self._busy: Counter[TaskId] = Counter()
         self._opened: set[TaskId] = set()
         self._done: set[TaskId] = set()
         self.on_rows: Callable[[list[EpochRow]], None] = lambda rows: None
         """Gets the rows for the driver, but reports, as they come."""
         self.on_report: Callable[[bytes], None] = lambda report: None
         """Gets what a task says of itself in the middle of an epoch."""
-        self.on_read: Callable[[Progress], None] = lambda progress: None
+        self.on_read: Callable[[TaskId, Progress], None] = lambda task, progress: None
         """Told when a source has read what it was told to."""
         self._reports: dict[TaskId, bytes] = {}
 
@@ -210,7 +215,9 @@ class Flow:
     ) -> bool | None:
         """Have everything read that comes until the epoch is due; True if nothing follows in any source, None if it is
         to be stopped."""
-        self.on_read = lambda progress: planner.has_read(progress.splits, progress.seconds)
+        self.on_read = lambda task, progress: planner.has_read(
+            task[1:], progress.splits, progress.seconds
+        )
         look_at = 0.0
         while not stopped():
             began = time.monotonic()
@@ -228,7 +235,7 @@ class Flow:
         """Have sources read."""
         for ranges in work:
             task = (0, ranges.vertex, ranges.subtask)
-            self._busy[task] = time.monotonic()
+            self._busy[task] += 1
             self._hub.tell(task, Work(replace(ranges, ended=False)))
 
     def close(self, ended: bool, stopped: Callable[[], bool]) -> list[bytes] | None:
@@ -267,8 +274,10 @@ class Flow:
             case Opened():
                 self._opened.add(task)
             case Progress():
-                self._busy.pop(task, None)
-                self.on_read(message)
+                self._busy[task] -= 1
+                if self._busy[task] <= 0:
+                    del self._busy[task]
+                self.on_read(task, message)
             case Rows(rows=rows, last=last):
                 self._take_rows(task, rows, last=last)
             case Closed():

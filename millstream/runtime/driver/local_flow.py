@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -64,16 +65,14 @@ class LocalFlow:
     def stop(self) -> None:
         """Let the tasks end, and wait for them."""
         self._hub.close()
-        for thread in self._threads[: len(self._tasks[0])]:
-            thread.join(_LEAVE_SECONDS)
+        _join(self._threads[: len(self._tasks[0])], _LEAVE_SECONDS)
         self._stopped.set()
         self._hub.hang_up()
-        for thread in self._threads:
-            thread.join(_JOIN_SECONDS)
+        _join(self._threads, _JOIN_SECONDS)
 
     def _run(self, level: int, number: int) -> None:
-        # What fails here is told to the driver through the task's line.
-        with contextlib.suppress(Exception, _Unwanted):
+        # What fails here is told to the driver through the task's line, exit() in a function too.
+        with contextlib.suppress(BaseException):
             link = connect(self._hub.address, (level, *self._tasks[level][number]))
             steps = (
                 LevelFlow(self._spec, link, level, number).run(self._received(level, number))
@@ -124,3 +123,10 @@ class LocalFlow:
             with contextlib.suppress(_Unwanted):
                 for receiver in self._inputs[level + 1]:
                     self._put(receiver, None)
+
+
+def _join(threads: Iterable[threading.Thread], seconds: float) -> None:
+    """Wait so long for all of them together."""
+    until = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))

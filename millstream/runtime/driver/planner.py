@@ -182,7 +182,7 @@ class EpochPlanner:
     def plan_more(self, busy: Collection[tuple[int, int]]) -> list[SubtaskRanges]:
         """What is to be read now, and what is to be told, of subtasks that are not `busy`."""
         self.offset = self._sources.discover(self.offset)
-        end = self._sources.next(self.offset, busy=busy)
+        end = self._sources.next(self.offset, busy=busy, at_most=self._left)
         if end == self.offset and not self._sources.has_news(end):
             return []
         work = self._sources.ranges(self.offset, end, last=False)
@@ -197,10 +197,12 @@ class EpochPlanner:
         """True if the epoch has all the records that it may have."""
         return self._left is not None and self._left <= 0
 
-    def has_read(self, splits: Sequence[SplitProgress], seconds: float) -> None:
-        """A subtask has read what it was told to."""
+    def has_read(
+        self, reader: tuple[int, int], splits: Sequence[SplitProgress], seconds: float
+    ) -> None:
+        """A subtask of a source, by vertex and number, has read what it was told to."""
         self._sources.clocks.take_progress(splits)
-        self._sources.learn(sum(split.end - split.start for split in splits), seconds)
+        self._sources.learn(reader, sum(split.end - split.start for split in splits), seconds)
 
     @property
     def at_end(self) -> bool:

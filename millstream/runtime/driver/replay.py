@@ -52,12 +52,12 @@ from millstream.runtime.driver.plan_file import (
     read_plan,
     replayable,
 )
-from millstream.runtime.driver.run import exit_of
 from millstream.runtime.operators.registry import watching
 from millstream.runtime.operators.watching import Watcher
 from millstream.runtime.state.changes import StateChange, changes
 from millstream.runtime.state.store import extend_segments
 from millstream.runtime.task.dependencies import prepare, staged_path
+from millstream.runtime.task.failure import exit_of
 from millstream.runtime.task.slot import close_run
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import Round, SubtaskRanges

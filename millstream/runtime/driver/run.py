@@ -16,7 +16,7 @@ from millstream.checkpoint.statefile import StateFile
 from millstream.common.completable_future import CompletableFuture
 from millstream.common.job_status import JobStatus
 from millstream.common.rescale_result import RescaleResult
-from millstream.errors import JobCancelled, JobError, MillstreamError, told
+from millstream.errors import JobCancelled, JobError, MillstreamError
 from millstream.redaction import get_logger, shown
 from millstream.runtime.driver.epochs import EpochDriver
 from millstream.runtime.driver.job import Job
@@ -28,6 +28,7 @@ from millstream.runtime.driver.proof import prove
 from millstream.runtime.driver.reactive import at_slots, check_reactive, follow_slots
 from millstream.runtime.driver.requests import Ticket
 from millstream.runtime.driver.restart import Restarts
+from millstream.runtime.task.failure import exit_of
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.wire.ranges import SubtaskRanges
 from millstream.storage.storage import Storage
@@ -469,11 +470,3 @@ class JobRun(ABC):
 def _cause(error: BaseException, failure: BaseException) -> BaseException | None:
     """What an error came from: what the engine raised, or, if that is the error itself, its own cause."""
     return error.__cause__ if error is failure else failure
-
-
-def exit_of(error: BaseException) -> JobError:
-    """A function of the job called `exit`: that is the job's failure, not the client's end."""
-    msg = f"the job was ended by {told(error)}"
-    failure = JobError(msg, hint="raise an exception instead of calling exit() in a function")
-    failure.__cause__ = error
-    return failure

@@ -63,6 +63,9 @@ class SourceCoordinator:
         self._specs = {spec.uid: spec for spec in specs}
         self._enumerators: dict[str, SplitEnumerator] = {}
         self._size = EpochSize(interval, fixed)
+        # Where records flow: of each subtask, since one may take a thousand times as long as another.
+        self._sizes: dict[tuple[int, int], EpochSize] = {}
+        self._range_seconds = 0.0
         self.admitted = 0
         """How many records what was planned last has."""
         self.limited = False
@@ -111,11 +114,16 @@ class SourceCoordinator:
         return result
 
     def next(
-        self, start: Offset, *, everything: bool = False, busy: Collection[tuple[int, int]] = ()
+        self,
+        start: Offset,
+        *,
+        everything: bool = False,
+        busy: Collection[tuple[int, int]] = (),
+        at_most: int | None = None,
     ) -> Offset:
         """How far the next epoch goes. Equal to `start` if there is nothing to read. Nothing more is read by subtasks
-        that are `busy`, which go by their vertex and number."""
-        offset = self._next(start, everything=everything, busy=busy)
+        that are `busy`, which go by their vertex and number, and `at_most` so many records by all others."""
+        offset = self._next(start, everything=everything, busy=busy, at_most=at_most)
         # A source may have further splits once those before are read to their end.
         while everything and not self.ended(offset):
             further = self._next(offset, everything=True)
@@ -125,28 +133,55 @@ class SourceCoordinator:
         return offset
 
     def _next(
-        self, start: Offset, *, everything: bool, busy: Collection[tuple[int, int]] = ()
+        self,
+        start: Offset,
+        *,
+        everything: bool,
+        busy: Collection[tuple[int, int]] = (),
+        at_most: int | None = None,
     ) -> Offset:
         offset = self.discover(start)
-        budget = None if everything else self._size.records
-        ahead = [
-            (uid, split, position.at, self._available(uid, split, position.at))
+        unread = [
+            (uid, split, position.at, self._reader(uid, channel))
             for uid, positions in offset.items()
             for channel, (split, position) in enumerate(positions.items())
-            if not position.ended and not (busy and self._reader(uid, channel) in busy)
+            if not position.ended
         ]
-        # A split that is held back is not silent.
-        held = self.clocks.ahead((uid, split) for uid, split, _, _ in ahead)
-        waiting = [
-            (uid, split, position, available)
-            for uid, split, position, available in ahead
-            if available > position and (uid, split) not in held
+        # Others wait also for a split that is being read.
+        held = self.clocks.ahead((uid, split) for uid, split, _, _ in unread)
+        ahead = [
+            (uid, split, at, reader, self._available(uid, split, at))
+            for uid, split, at, reader in unread
+            if reader not in busy
         ]
-        for uid, split, position, available in ahead:
+        # What may be read together, by who reads it if that counts.
+        waiting: dict[tuple[int, int] | None, list[tuple[str, str, int, int]]] = {}
+        apart = self._flows and at_most is None
+        for uid, split, position, reader, available in ahead:
+            # A split that is held back is not silent.
             if (uid, split) not in held:
                 self.clocks.saw(uid, split, records=available > position)
+                if available > position:
+                    part = uid, split, position, available
+                    waiting.setdefault(reader if apart else None, []).append(part)
         self.admitted = 0
         self.limited = False
+        for reader_of, parts in waiting.items():
+            budget = self._size.records if at_most is None else at_most
+            if reader_of is not None:
+                budget = self._size_of(reader_of).records
+            self._admit(offset, parts, None if everything else budget)
+        for uid, split, _, _, _ in ahead:
+            end = offset[uid][split].at
+            with _naming(self._specs[uid], split):
+                if self._enumerators[uid].finished(split, end):
+                    offset[uid][split] = SplitPosition(end, ended=True)
+        return offset
+
+    def _admit(
+        self, offset: Offset, waiting: list[tuple[str, str, int, int]], budget: int | None
+    ) -> None:
+        """Move on in splits that have records, as far as the budget goes."""
         for number, (uid, split, position, available) in enumerate(waiting):
             end = available
             if budget is not None:
@@ -156,12 +191,6 @@ class SourceCoordinator:
             offset[uid][split] = SplitPosition(end)
             self.admitted += end - position
             self.limited |= end < available
-        for uid, split, _, _ in ahead:
-            end = offset[uid][split].at
-            with _naming(self._specs[uid], split):
-                if self._enumerators[uid].finished(split, end):
-                    offset[uid][split] = SplitPosition(end, ended=True)
-        return offset
 
     def _reader(self, uid: str, channel: int) -> tuple[int, int]:
         """The subtask that reads a split."""
@@ -188,11 +217,16 @@ class SourceCoordinator:
     def let_flow(self, seconds: float) -> None:
         """Records are read as they come; what is read at a time is to take about so long."""
         self._flows = True
-        self._size.change(seconds)
+        self._range_seconds = seconds
 
-    def learn(self, records: int, seconds: float) -> None:
-        """A subtask has read so many records in so long."""
-        self._size.learn(records, seconds)
+    def _size_of(self, reader: tuple[int, int]) -> EpochSize:
+        if reader not in self._sizes:
+            self._sizes[reader] = EpochSize.of_range(self._range_seconds)
+        return self._sizes[reader]
+
+    def learn(self, reader: tuple[int, int], records: int, seconds: float) -> None:
+        """A subtask, by vertex and number, has read so many records in so long."""
+        self._size_of(reader).learn(records, seconds)
 
     def learn_rate(self, seconds: float) -> None:
         """Learn from the epoch that has just ended how many records the next may have."""

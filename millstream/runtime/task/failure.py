@@ -41,6 +41,7 @@ from millstream.runtime.codegen.fields import misfit
 from millstream.runtime.task.chain import Chain
 
 __all__ = [
+    "exit_of",
     "explain",
     "explain_call",
     "explain_decoding",
@@ -265,3 +266,11 @@ def _of_operator(
         declared_at=node.declared_at,
         traceback=user_traceback(error, below),
     )
+
+
+def exit_of(error: BaseException) -> JobError:
+    """A function of the job called `exit`: that is the job's failure, not the client's end."""
+    msg = f"the job was ended by {told(error)}"
+    failure = JobError(msg, hint="raise an exception instead of calling exit() in a function")
+    failure.__cause__ = error
+    return failure

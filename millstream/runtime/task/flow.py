@@ -31,6 +31,7 @@ from millstream.errors import EngineError, JobError, MillstreamError, encode, to
 from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import look_again
 from millstream.runtime.task.chain import Chain
+from millstream.runtime.task.failure import exit_of
 from millstream.runtime.task.spec import JobSpec
 from millstream.runtime.task.task import LevelTask
 from millstream.runtime.wire.input import Received, rows_of
@@ -221,16 +222,21 @@ class _Flow:
             self._drop()
             raise EngineError(f"the driver is gone: {error}") from error
         except BaseException as error:
-            if isinstance(error, Exception):
+            # Nobody wants more of a generator that is closed; all else, exit() in a function too, is a failure.
+            if not isinstance(error, GeneratorExit):
                 self._say(error)
             self._drop()
             raise
         finally:
             self._link.close()
 
-    def _say(self, error: Exception) -> None:
-        known = error if isinstance(error, MillstreamError) else None
-        failed = known or JobError(f"a task failed: {told(error)}")
+    def _say(self, error: BaseException) -> None:
+        if isinstance(error, MillstreamError):
+            failed = error
+        elif isinstance(error, Exception):
+            failed = JobError(f"a task failed: {told(error)}")
+        else:
+            failed = exit_of(error)
         with contextlib.suppress(LinkClosed):
             self._link.tell_driver(Failed(encode(failed)))
 
@@ -311,13 +317,19 @@ class LevelFlow(_Flow):
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All epochs, until the input ends."""
-        return self._guarded(self._run(batches))
-
-    def _run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting = _Waiting()
         threading.Thread(
             target=waiting.receive, args=(batches,), name="millstream-input", daemon=True
         ).start()
+        return self._guarded(self._until_left(waiting))
+
+    def _until_left(self, waiting: _Waiting) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._run(waiting)
+        finally:
+            waiting.close()
+
+    def _run(self, waiting: _Waiting) -> Iterator[pa.RecordBatch]:
         opened: set[int] = set()
         closed: set[int] = set()
         # What sources have said before all of them have opened the epoch.
@@ -418,13 +430,21 @@ class _Waiting:
         try:
             for batch in batches:
                 with self._changed:
-                    while self._held >= _WAITING:
+                    while self._held >= _WAITING and not self._over:
                         self._changed.wait()
+                    if self._over:
+                        return
                     self._batches.append(batch)
                     self._held += batch.nbytes
                     self._changed.notify_all()
         except BaseException as error:
             self._error = error
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody takes any more: let the thread go that waits for room."""
         with self._changed:
             self._over = True
             self._changed.notify_all()

@@ -120,6 +120,21 @@ def test_what_one_split_does_not_need_the_next_gets():
     assert sources.next(sources.initial()) == at({"s1": {"a": 2}, "s2": {"b": 8}})
 
 
+def test_an_epoch_that_flows_reads_what_it_may_still_have():
+    sources = coordinate(Splits({"a": 100}), fixed=10)
+    sources.let_flow(0.05)
+    assert sources.next(sources.initial(), at_most=3) == at({"s1": {"a": 3}})
+
+
+def test_where_records_flow_a_slow_subtask_is_given_less_than_a_fast_one():
+    sources = coordinate(Splits({"a": 10**6}), Splits({"b": 10**6}))
+    sources.let_flow(0.05)
+    for _ in range(5):
+        sources.learn((1, 0), sources._size_of((1, 0)).records, 0.001)
+        sources.learn((2, 0), sources._size_of((2, 0)).records, 1.0)
+    assert sources.next(sources.initial()) == at({"s1": {"a": 32768}, "s2": {"b": 1}})
+
+
 def test_every_split_with_records_gets_one_however_small_the_epoch():
     sources = coordinate(Splits({"a": 9, "b": 9, "c": 9}), fixed=1)
     assert sources.next(sources.initial()) == at({"s1": {"a": 1, "b": 1, "c": 1}})
