@@ -337,7 +337,7 @@ class _Tells:
 
 def test_who_was_told_twice_has_to_answer_twice():
     hub = _Tells()
-    flow = Flow(hub, [[(1, 0)]], lambda: None)  # type: ignore[arg-type]
+    flow = Flow(hub, [[(1, 0)]], lambda: None)
     # News of a split comes to a subtask that still reads.
     flow.send([SubtaskRanges(1, 0, (), False)])
     flow.send([SubtaskRanges(1, 0, (), False)])

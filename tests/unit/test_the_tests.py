@@ -22,9 +22,12 @@ PACE = "the pace of a source or a function, so that a job lasts while something 
 CHANCE = "the moment is to be any moment"
 AWAY = "a server is away, or silent, for longer than its clients wait at first"
 SLEEPERS = {
-    "tests/integration/pipelined_programs.py:Forever.run": "a source that is not in a hurry",
-    "tests/inprocess/test_pipelined.py:test_requests_are_answered.Slowly.async_invoke": "a service that takes its time",
-    "tests/inprocess/test_pipelined.py:Slow.invoke": "a sink that takes its time",
+    "tests/integration/pipelined_programs.py:Forever.run": PACE,
+    "tests/inprocess/test_pipelined.py:test_requests_are_answered.Slowly.async_invoke": TAKES,
+    "tests/inprocess/test_pipelined.py:Slow.invoke": PACE,
+    "tests/inprocess/test_pipelined.py:test_who_runs_ahead_waits_for_who_is_being_read": PACE,
+    "tests/inprocess/test_pipelined.py:test_slow_records_are_read_one_by_one": PACE,
+    "tests/inprocess/test_pipelined.py:test_nothing_is_left_of_a_job_that_failed_while_records_waited.fail": PACE,
     "tests/inprocess/test_figures.py:_slowly": KNOWN,
     "tests/integration/test_figures.py:test_all_of_them": PACE,
     "tests/integration/test_figures.py:test_back_pressure_and_latency": KNOWN,

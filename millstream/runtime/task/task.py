@@ -56,7 +56,7 @@ from millstream.runtime.wire.input import Received, ordered
 from millstream.runtime.wire.key_objects import note_program
 from millstream.runtime.wire.ranges import ONLY, Round, SplitRange, SubtaskRanges
 from millstream.runtime.wire.reports import SplitProgress, TaskReport
-from millstream.runtime.wire.rows import BATCH_BYTES, REPORT, own_channel
+from millstream.runtime.wire.rows import BATCH_BYTES, FLOW_BYTES, REPORT, own_channel
 
 __all__ = ["LevelTask"]
 
@@ -95,6 +95,7 @@ class LevelTask:
         self._slot.ran = None
         self.rows = self._slot.rows
         """What waits to go out."""
+        self._most_bytes = BATCH_BYTES if job.flow_timeout is None else FLOW_BYTES
         self._started_at = time.time()
         self._started = time.perf_counter()
         # What has passed while others had the rows that this task gives.
@@ -280,7 +281,7 @@ class LevelTask:
         edge = self.job.targets.get(row.edge)
         if edge is None or edge.level != self.level:
             self.rows.add(row.target, row.channel, row.sequence, row.edge, _as_bytes(row.payload))
-            if self.rows.size >= BATCH_BYTES:
+            if self.rows.size >= self._most_bytes:
                 yield self.rows.take()
             return
         vertex_id = edge.vertex
@@ -370,7 +371,7 @@ class LevelTask:
     def _full_rows(self, chain: Chain) -> Iterator[pa.RecordBatch]:
         for writer in chain.writers.values():
             writer.flush_full()
-        if self.rows.size >= BATCH_BYTES:
+        if self.rows.size >= self._most_bytes:
             yield self.rows.take()
 
     @contextlib.contextmanager
@@ -414,7 +415,7 @@ class LevelTask:
             reached("mid batch")
             for writer in writers:
                 writer.flush_full()
-            if self.rows.size >= BATCH_BYTES:
+            if self.rows.size >= self._most_bytes:
                 yield self.rows.take()
 
     # -- begin and end ----------------------------------------------------------------------------------

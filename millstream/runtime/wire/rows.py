@@ -18,6 +18,7 @@ import pyarrow as pa
 __all__ = [
     "BATCH_BYTES",
     "CLOSED",
+    "FLOW_BYTES",
     "NUDGE",
     "OPENED",
     "REPORT",
@@ -55,6 +56,8 @@ NUDGE = OPENED - 2
 """Nothing. Spark hands a row on when the next one is there."""
 
 BATCH_BYTES = 4 << 20
+FLOW_BYTES = 256 << 10
+"""The same where records flow through all levels at once: what is under way is worked off before a checkpoint."""
 
 
 def for_driver(edge: int) -> bool:
