@@ -28,6 +28,7 @@ from millstream.connectors.file.sink import FileSink
 from millstream.datastream import (
     DataStream,
     KeyedProcessFunction,
+    KeyedStream,
     SourceFunction,
     StreamExecutionEnvironment,
 )
@@ -177,7 +178,8 @@ def run_case(case: Case, folder: Path) -> None:
         env = environment()
         scope = program_of(case, env, 2, folder)
         stream = scope[name]
-        if not isinstance(stream, DataStream):
+        # What is collected of a keyed stream has its key beside it, as in PyFlink.
+        if not isinstance(stream, DataStream) or isinstance(stream, KeyedStream):
             continue
         if case.stamps(name):
             stream = script.stamped(stream)
