@@ -8,9 +8,10 @@ from typing import Any
 
 from millstream.cli.checks import Finding, check_pipelined
 from millstream.common.configuration import Configuration
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors.datagen import DataGeneratorSource
 from millstream.datastream import (
     KeyedProcessFunction,
-    SourceFunction,
     StreamExecutionEnvironment,
 )
 from millstream.errors import MillstreamError
@@ -20,19 +21,11 @@ __all__ = ["examine_pipelined"]
 _RECORDS = 400
 # The first ones find processes that have just been started.
 _WARM_UP = 100
-_PAUSE = 0.005
+_RATE = 200
 
 
-class _Stamps(SourceFunction):
-    """The time, again and again."""
-
-    def run(self, ctx: Any) -> None:
-        for number in range(_RECORDS):
-            ctx.collect((number, time.time()))
-            time.sleep(_PAUSE)
-
-    def cancel(self) -> None:
-        """Nothing to do: the source ends by itself."""
+def _stamp(number: int) -> tuple[int, float]:
+    return number, time.time()
 
 
 class _Since(KeyedProcessFunction):
@@ -47,7 +40,10 @@ def examine_pipelined(settings: Mapping[str, str]) -> Finding:
     configuration = Configuration.from_dict({**settings, "execution.mode": "pipelined"})
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(1)
-    stream = env.add_source(_Stamps()).key_by(lambda value: value[0] % 8).process(_Since())
+    # Its rate counts from when the job reads, not from when Spark begins to start.
+    stamps = DataGeneratorSource(_stamp, _RECORDS, _RATE)
+    source = env.from_source(stamps, WatermarkStrategy.no_watermarks(), "stamps")
+    stream = source.key_by(lambda value: value[0] % 8).process(_Since())
     try:
         with stream.execute_and_collect("millstream doctor") as results:
             latencies = [latency for number, latency in results if number >= _WARM_UP]
