@@ -32,9 +32,10 @@ def level_frame(
     work: Sequence[SubtaskRanges] | None = None,
     reads: bool | None = None,
 ) -> DataFrame:
-    """The whole job as a lazy frame: an ordinary one that reads `work`, which the planner has planned for the epoch, or
-    a streaming one, whose tasks are told epoch by epoch what to read. With anchors, subtasks stay on their hosts.
-    `reads` says whether frames of the user's are read, if that does not follow from `work`."""
+    """The whole job as a lazy frame: one that reads `work`, which the planner has planned for the epoch, or one for all
+    epochs, whose tasks are told epoch by epoch what to read; it is a streaming one if the job reads frames. With
+    anchors, subtasks stay on their hosts. `reads` says whether frames of the user's are read, if that does not follow
+    from `work`."""
     if spec.batch:
         spec = replace(spec, presorted=True)
     shipped = pack(spec)
@@ -42,7 +43,9 @@ def level_frame(
     if work:
         frames.append(_planned_sources(session, spec, shipped, work))
     elif job.split_sources:
-        frames.append(_unbounded_sources(session, spec, shipped))
+        ticks = _ticks if job.frame_sources else _tasks
+        told = source_level(_run_of(spec), shipped, None)
+        frames.append(ticks(session, slot_count(spec)).mapInArrow(told, SCHEMA_DDL))
     # An epoch that reads nothing reads nothing of frames either.
     if reads is None:
         reads = not work or any(ranges.ended for ranges in work)
@@ -77,17 +80,15 @@ def _planned_sources(
     )
 
 
-def _unbounded_sources(session: SparkSession, spec: JobSpec, shipped: bytes) -> DataFrame:
-    """Spark's own micro-batch counter drives the epochs: one row per level-0 task and epoch. What each task
-    reads is decided when the epoch begins (`millstream.spark.work`)."""
-    tasks = slot_count(spec)
-    ticks = (
-        session.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", tasks)
-        .option("numPartitions", tasks)
-        .load()
-    )
-    return ticks.mapInArrow(source_level(_run_of(spec), shipped, None), SCHEMA_DDL)
+def _tasks(session: SparkSession, count: int) -> DataFrame:
+    """A row per level-0 task. What it reads is decided when an epoch begins (`millstream.spark.work`)."""
+    return session.range(0, count, 1, count)
+
+
+def _ticks(session: SparkSession, count: int) -> DataFrame:
+    """The same for each micro-batch, for frames that are streams can be united with streams only."""
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", count)
+    return rows.option("numPartitions", count).load()
 
 
 def _no_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

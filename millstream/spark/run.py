@@ -1,4 +1,4 @@
-"""A job on Spark: one ordinary query for a job of one epoch, one streaming query for all others."""
+"""A job on Spark: a query for each epoch; one streaming query if the job reads a streaming frame, or is pipelined."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from millstream.spark.anchor import Anchors
 from millstream.spark.attach import join_pool
 from millstream.spark.compaction import run_compaction
 from millstream.spark.dependencies import ship
+from millstream.spark.epoch_frames import EpochFrames
 from millstream.spark.executors import needed
 from millstream.spark.failures import translate
 from millstream.spark.levels import level_frame
@@ -39,10 +40,11 @@ from millstream.spark.session import (
     slot_count,
     temporary_folder,
 )
+from millstream.spark.slots.head import ROUND
 from millstream.spark.unfit import with_facts
 from millstream.spark.warm_up import warm_up_folder, warm_up_job
 from millstream.spark.work import WorkFiles
-from millstream.spark.worker import ROUND, as_property
+from millstream.spark.worker import as_property
 from millstream.spark.writers import SparkWriters, collect_rows
 
 __all__ = ["SparkRun"]
@@ -99,8 +101,10 @@ class SparkRun(JobRun):
             self._run_once(spec, driver, writers)
         elif self.job.pipelined:
             self._run_pipelined(spec, driver)
-        else:
+        elif self.job.frame_sources:
             self._run_stream(spec, driver, writers)
+        else:
+            self._run_epochs(spec, driver, writers)
 
     def _translate(self, error: BaseException) -> BaseException:
         return with_facts(self._session, translate(error))
@@ -157,6 +161,58 @@ class SparkRun(JobRun):
 
     # -- many epochs ------------------------------------------------------------------------------------
 
+    def _run_epochs(self, spec: JobSpec, driver: EpochDriver, writers: SparkWriters) -> None:
+        """A query for each epoch, all of them over one frame (decision 0062)."""
+        with self._anchored(spec) as anchors:
+            frames = EpochFrames(level_frame(self._session, self.job, spec, anchors))
+            work_files = WorkFiles(spec, self.job.split_sources, driver.folder.check_lease)
+
+            def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
+                return self._run_tasks(frames.take(), epoch, work, spec, work_files, writers)
+
+            try:
+                while not self._stop.is_set():
+                    if driver.epoch(run) is not Outcome.GO_ON:
+                        return
+                    if anchors is not None:
+                        anchors.rebalance()
+            except Exception:
+                # Whoever stops a job interrupts its epoch.
+                if not self._stop.is_set():
+                    raise
+            finally:
+                frames.close()
+
+    @contextlib.contextmanager
+    def _anchored(self, spec: JobSpec) -> Iterator[Anchors | None]:
+        """What keeps subtasks on their hosts. In one process there is nowhere else to run."""
+        anchors = Anchors(self._session, spec) if has_executors(self._session) else None
+        try:
+            yield anchors
+        finally:
+            if anchors is not None:
+                with contextlib.suppress(Exception):
+                    # The JVM may be what has failed.
+                    anchors.release()
+
+    def _run_tasks(
+        self,
+        rows: DataFrame,
+        epoch: int,
+        work: Sequence[SubtaskRanges],
+        spec: JobSpec,
+        work_files: WorkFiles,
+        writers: SparkWriters,
+    ) -> Iterable[EpochRow]:
+        """Tell the tasks what to read and run them; `rows` is lazy and runs when it is collected."""
+        of_epoch = round_of(work)
+        work_files.write(epoch, of_epoch.number, work)
+        self._session.sparkContext.setLocalProperty(ROUND, as_property(spec, epoch, of_epoch))
+        with needed():
+            collected = writers.collect(rows, epoch)
+        work_files.remove()
+        return collected
+
     def _run_stream(self, spec: JobSpec, driver: EpochDriver, writers: SparkWriters) -> None:
         log = QueryLog(
             self._session,
@@ -166,19 +222,14 @@ class SparkRun(JobRun):
             restored=spec.restored,
         )
         spec = self._spec = replace(spec, first_batch=log.first_batch)
-        # In one process there is nowhere else to run.
-        anchors = Anchors(self._session, spec) if has_executors(self._session) else None
         try:
-            frame = level_frame(self._session, self.job, spec, anchors)
-            self._run_epochs(frame, anchors, spec, driver, writers, log)
+            with self._anchored(spec) as anchors:
+                frame = level_frame(self._session, self.job, spec, anchors)
+                self._run_micro_batches(frame, anchors, spec, driver, writers, log)
         finally:
             log.close()
-            if anchors is not None:
-                with contextlib.suppress(Exception):
-                    # The JVM may be what has failed.
-                    anchors.release()
 
-    def _run_epochs(
+    def _run_micro_batches(
         self,
         frame: DataFrame,
         anchors: Anchors | None,
@@ -190,19 +241,13 @@ class SparkRun(JobRun):
         work_files = WorkFiles(spec, self.job.split_sources, driver.folder.check_lease)
 
         def micro_batch(rows: DataFrame, number: int) -> None:
-            """Called by Spark for every micro-batch; `rows` is lazy and runs when it is collected."""
+            """Called by Spark for every micro-batch."""
             if self._ended.is_set() or number < log.first_batch:
                 # Spark repeats a micro-batch that it has not noted as done; the manifest says that it is.
                 return
 
             def run(epoch: int, work: Sequence[SubtaskRanges]) -> Iterable[EpochRow]:
-                work_files.write(number, work)
-                told = as_property(spec, epoch, round_of(work))
-                self._session.sparkContext.setLocalProperty(ROUND, told)
-                with needed():
-                    collected = writers.collect(rows, epoch)
-                work_files.remove()
-                return collected
+                return self._run_tasks(rows, epoch, work, spec, work_files, writers)
 
             try:
                 if driver.epoch(run, {"spark_batch": number}) is not Outcome.GO_ON:

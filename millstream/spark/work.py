@@ -17,9 +17,9 @@ from millstream.storage.storage import Storage
 __all__ = ["WorkFiles", "read_work"]
 
 
-def _name(job: JobSpec, epoch: int, number: int, slots: int) -> str:
-    # Micro-batches are counted anew by each run: what an earlier one has left must not be taken for this one's.
-    return f"work/{job.run_id}/{epoch:012d}-{number % slots}"
+def _name(job: JobSpec, epoch: int, round_number: int, number: int, slots: int) -> str:
+    # What an earlier run has left of the same epoch must not be taken for this one's.
+    return f"work/{job.run_id}/{epoch:012d}-{round_number}-{number % slots}"
 
 
 def slot_count(job: JobSpec) -> int:
@@ -27,9 +27,9 @@ def slot_count(job: JobSpec) -> int:
     return sum(vertex.parallelism for vertex in job.levels[0].vertices if vertex.splits)
 
 
-def read_work(job: JobSpec, epoch: int, number: int) -> bytes | None:
-    """In a worker: what the task with this number reads, None if nothing."""
-    storage, name = job.storage(), _name(job, epoch, number, slot_count(job))
+def read_work(job: JobSpec, epoch: int, round_number: int, number: int) -> bytes | None:
+    """In a worker: what the task with this number reads in a round of an epoch, None if nothing."""
+    storage, name = job.storage(), _name(job, epoch, round_number, number, slot_count(job))
     try:
         data = storage.read(name)
     except FileNotFoundError:
@@ -59,11 +59,12 @@ class WorkFiles:
             count += source.parallelism
         self._names: list[str] = []
 
-    def write(self, epoch: int, works: Sequence[SubtaskRanges]) -> None:
-        """Hand out an epoch's reading."""
+    def write(self, epoch: int, round_number: int, works: Sequence[SubtaskRanges]) -> None:
+        """Hand out the reading of a round of an epoch."""
         self._names = []
         for work in works:
-            name = _name(self._job, epoch, self._first[work.vertex] + work.subtask, self._slots)
+            number = self._first[work.vertex] + work.subtask
+            name = _name(self._job, epoch, round_number, number, self._slots)
             self._names.append(name)
             self._storage.write(name, signed(self._storage.seal, name, cloudpickle.dumps(work)))
 

@@ -30,13 +30,13 @@ from millstream.runtime.wire.ranges import ONLY, Round, SubtaskRanges
 from millstream.runtime.wire.rows import client_edge
 from millstream.spark.dependencies import enter
 from millstream.spark.modules import enter_program
+from millstream.spark.slots.head import ROUND
 from millstream.spark.slots.process import stay_while
 from millstream.spark.unfit import another_version
 from millstream.spark.work import read_work
 
 __all__ = [
     "FRAME_PARTITION",
-    "ROUND",
     "as_property",
     "decode_client_rows",
     "flow_level",
@@ -48,8 +48,6 @@ __all__ = [
 ]
 
 FRAME_PARTITION = "__millstream_partition"
-ROUND = "millstream.round"
-"""The local property of Spark's jobs that tells their tasks which epoch, and which round of it, they belong to."""
 
 _specs: dict[str, JobSpec] = {}
 _tasks = 0
@@ -175,12 +173,14 @@ def source_level(
         return _guarded(lambda: steps(batches))
 
     def steps(batches: Iterable[pa.RecordBatch]) -> Batches:
-        job, number_of_batch = load(run_id, spec), _batch(TaskContext.get())
-        epoch, _ = _place(job, TaskContext.get())
+        job = load(run_id, spec)
+        epoch, of_epoch = _place(job, TaskContext.get())
         for batch in batches:
             for number in batch.column(batch.num_columns - 1).to_pylist():
                 data = (
-                    works[number] if works is not None else read_work(job, number_of_batch, number)
+                    works[number]
+                    if works is not None
+                    else read_work(job, epoch, of_epoch.number, number)
                 )
                 if data is not None:
                     work: SubtaskRanges = pickle.loads(data)

@@ -417,15 +417,15 @@ def test_what_a_task_is_to_read_is_signed(key: str, tmp_path: Path) -> None:
     job: Any = SimpleNamespace(run_id="r", levels=levels, storage=lambda: storage)
     sources: Any = [SimpleNamespace(vertex=1, parallelism=1)]
     work = WorkFiles(job, sources, lambda: None)
-    work.write(0, [SubtaskRanges(1, 0, [], False)])
-    data = read_work(job, 0, 0)
+    work.write(0, 0, [SubtaskRanges(1, 0, [], False)])
+    data = read_work(job, 0, 0, 0)
     assert data is not None
     assert pickle.loads(data).vertex == 1
     (file,) = files(tmp_path / "job")
     for changed in (data, b"", file.read_bytes()[:SIZE] + pickle.dumps(Evil(tmp_path / "made"))):
         file.write_bytes(changed)
         with pytest.raises(MillstreamError, match="STATE_NOT_SIGNED"):
-            read_work(job, 0, 0)
+            read_work(job, 0, 0, 0)
 
 
 def test_whether_output_is_committed_is_believed_if_it_is_signed(key: str, tmp_path: Path) -> None:

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 
 from pyspark.serializers import SpecialLengths
 
-__all__ = ["INCOMPLETE", "PEEK_BYTES", "UNKNOWN", "Head", "read_head"]
+__all__ = ["INCOMPLETE", "PEEK_BYTES", "ROUND", "UNKNOWN", "Head", "read_head"]
+
+ROUND = "millstream.round"
+"""The local property of Spark's jobs that tells their tasks which run, which epoch of it, and which round of that, they
+belong to."""
 
 PEEK_BYTES = 1 << 16
 """More is not looked at: a longer context is that of nobody's."""
@@ -24,7 +28,8 @@ _LONGEST_VERSION = 64
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Whose task it is: the streaming query ("" if it is of none), the number of the partition, the attempt."""
+    """Whose task it is: the query ("" if it is of none), the number of the partition, the attempt. The *query* is all
+    that a run of a job has Spark do."""
 
     query: str
     split: int
@@ -61,8 +66,17 @@ def read_head(data: bytes) -> Head:
         context = json.loads(data[begin : begin + size])
         properties = context["localProperties"]
         attempt = int(context["taskAttemptId"])
-        query = properties.get("sql.streaming.queryId")
-        of_epoch = query is not None and "streaming.sql.batchId" in properties
+        query = _run_of(properties)
     except (ValueError, KeyError, TypeError, AttributeError):
         return UNKNOWN
-    return Head(str(query), split, attempt) if of_epoch else Head("", split, attempt)
+    return Head(query, split, attempt)
+
+
+def _run_of(properties: dict[str, str]) -> str:
+    """The run of a job that a task belongs to, "" if it is of none: what the driver says, or, where Spark itself begins
+    batches, the streaming query."""
+    told = properties.get(ROUND)
+    if told:
+        return told.rsplit(" ", 3)[0]
+    batch = properties.get("streaming.sql.batchId")
+    return "" if batch is None else str(properties.get("sql.streaming.queryId", ""))
