@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from pyspark.serializers import SpecialLengths
 
-from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, UNKNOWN, Head, read_head
+from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, ROUND, UNKNOWN, Head, read_head
 from millstream.spark.slots.placement import Placement
 from millstream.spark.slots.usable import workers_import_us
 from tests.waiting import until
@@ -60,11 +60,15 @@ def main(infile, outfile):
 attempts = itertools.count(1000)
 
 
-def message(query: str | None, split: int, attempt: int = 0, mark: int | None = None) -> bytes:
+def message(
+    query: str | None, split: int, attempt: int = 0, mark: int | None = None, told: str = ""
+) -> bytes:
     """What the JVM sends first."""
     properties = {"spark.job.tags": "x"}
     if query is not None:
         properties |= {"sql.streaming.queryId": query, "streaming.sql.batchId": "7"}
+    if told:
+        properties[ROUND] = told
     context = json.dumps({"taskAttemptId": attempt, "localProperties": properties}).encode()
     body = struct.pack("!i", split) + struct.pack("!i", 4) + b"3.11"
     body += struct.pack("!i", len(context)) + context
@@ -195,6 +199,11 @@ def alive(pid: int) -> bool:
 def test_the_head_of_an_epochs_task() -> None:
     assert read_head(message("q", 3, 9)) == Head("q", 3, 9)
     assert read_head(message("q", 3, 9) + b"and what follows") == Head("q", 3, 9)
+
+
+def test_the_driver_says_which_run_a_task_is_of() -> None:
+    assert read_head(message("q", 3, 9, told="a run 4 0 1")) == Head("a run", 3, 9)
+    assert read_head(message(None, 3, 9, told="a run 4 0 1")) == Head("a run", 3, 9)
 
 
 def test_the_head_of_any_other_task() -> None:
