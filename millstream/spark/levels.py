@@ -86,7 +86,7 @@ def _tasks(session: SparkSession, count: int) -> DataFrame:
 
 
 def _ticks(session: SparkSession, count: int) -> DataFrame:
-    """The same for each micro-batch, for frames that are streams can be united with streams only."""
+    """A row per level-0 task and micro-batch, for a frame that is a stream can be united with streams only."""
     rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", count)
     return rows.option("numPartitions", count).load()
 

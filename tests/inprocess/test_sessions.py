@@ -77,10 +77,9 @@ def test_a_job_is_submitted_runs_and_is_remembered(session, folder):
     until(lambda: "the program has ended" in millstream("logs", id_[:8]).output)
     assert "10\n" in logs.output
     assert "FINISHED" in millstream("history").output
-    # Nothing is left of it but that.
-    until(lambda: not any((session.folder.path / "submitted").iterdir()))
-    assert not any((session.folder.path / "packages").iterdir())
-    assert not any(session.folder.programs.iterdir())
+    # Nothing is left of it but that, once the session has put its things away, one after the other.
+    for kept in (session.folder.path / "submitted", session.folder.path / "packages", session.folder.programs):
+        until(lambda kept=kept: not any(kept.iterdir()))
 
 
 def test_programs_run_where_the_session_does(folder):
