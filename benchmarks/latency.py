@@ -1,17 +1,20 @@
-"""How long a record takes from its source to a sink: pipelined mode beside micro-batches.
+"""How long a record takes from its source to a sink: pipelined mode beside micro-batches and other systems.
 
 Usage: python benchmarks/latency.py [--rates 1000,10000,50000] [--seconds 60] [--modes pipelined,micro-batch]
        [--checkpoints 30] [--quick]
+Modes: pipelined, micro-batch, pyflink-process, pyflink-thread, bytewax.
 
 A record is due at a moment that its number gives, whoever is late to read it, so nothing is left out: neither the time
 between two epochs nor that of a checkpoint. It goes through one exchange and a keyed function with state to a sink that
-is called record by record. State is exactly-once. The first quarter of each run is the warm-up and not counted.
+is called record by record. State is exactly-once. The first quarter of each run is the warm-up and not counted. One
+who cannot follow is ended after `--seconds`, and how many records came through is said beside the figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import tempfile
 import time
 from array import array
@@ -19,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import BenchmarkError, say
+from harness import PEERS, BenchmarkError, end, environment, say, start
 from metrics import OFF
 
 from millstream.api.source import Boundedness, Source, SourceReader, SplitEnumerator
@@ -118,8 +121,35 @@ class Delays(SinkFunction):
         path.write_bytes(self._found.tobytes())
 
 
-def run(mode: str, rate: int, seconds: float, checkpoints: float) -> dict[str, float]:
-    """Percentiles of one run."""
+PEER_ARGS = {
+    "pyflink-process": ("pyflink", "latency_pyflink.py", "--execution", "process"),
+    "pyflink-thread": ("pyflink", "latency_pyflink.py", "--execution", "thread"),
+    "bytewax": ("bytewax", "latency_bytewax.py"),
+}
+
+
+def run_peer(mode: str, rate: int, seconds: float, checkpoints: float, folder: str) -> None:
+    """One run of another system, in an environment of its own."""
+    name, script, *more = PEER_ARGS[mode]
+    settings = {"rate": rate, "seconds": seconds, "checkpoints": checkpoints, "folder": folder}
+    given = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+    command = [str(environment(name)), str(PEERS / script), *given, *more]
+    with tempfile.TemporaryFile() as told:
+        process = start(command, subprocess.DEVNULL, told)
+        try:
+            code: int | str = process.wait(seconds * 2 + 120)
+        except subprocess.TimeoutExpired:
+            code = "none, it took too long"
+        finally:
+            end(process)
+        if code != 0:
+            told.seek(0)
+            lines = told.read().decode(errors="replace").splitlines()[-30:]
+            raise BenchmarkError("\n".join([f"{mode} at {rate}: exit code {code}", *lines]))
+
+
+def run_millstream(mode: str, rate: int, seconds: float, checkpoints: float, folder: str) -> None:
+    """One run of ours."""
     settings = {
         "parallelism.default": "1",
         "execution.mode": mode,
@@ -128,25 +158,34 @@ def run(mode: str, rate: int, seconds: float, checkpoints: float) -> dict[str, f
     }
     if mode != "pipelined":
         settings["millstream.epoch.interval"] = "100 ms"
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    source = env.from_source(Due(rate, seconds), WatermarkStrategy.no_watermarks(), "due")
+    source.key_by(lambda pair: pair[0]).process(Counting()).add_sink(Delays(folder))
+    env.execute("latency")
+
+
+def run(mode: str, rate: int, seconds: float, checkpoints: float) -> dict[str, float]:
+    """Percentiles of one run, and the part of the records that came through."""
     with tempfile.TemporaryDirectory() as folder:
-        env = StreamExecutionEnvironment.get_execution_environment(
-            Configuration.from_dict(settings)
-        )
-        source = env.from_source(Due(rate, seconds), WatermarkStrategy.no_watermarks(), "due")
-        source.key_by(lambda pair: pair[0]).process(Counting()).add_sink(Delays(folder))
-        env.execute("latency")
+        one_run = run_peer if mode in PEER_ARGS else run_millstream
+        one_run(mode, rate, seconds, checkpoints, folder)
         found = array("d")
         for file in Path(folder).iterdir():
             found.frombytes(file.read_bytes())
     due, late = found[::2], found[1::2]
-    if len(due) != int(rate * seconds):
-        raise BenchmarkError(f"{mode} at {rate}: {len(due)} records, not {int(rate * seconds)}")
+    count = int(rate * seconds)
+    if not due or (len(due) != count and mode not in PEER_ARGS):
+        raise BenchmarkError(f"{mode} at {rate}: {len(due)} records, not {count}")
     begin = min(due) + seconds / 4
     counted = sorted(ms for at, ms in zip(due, late, strict=True) if at >= begin)
-    return {
+    if not counted:
+        # It was so slow that nothing but the warm-up came through: then that is what there is.
+        counted = sorted(late)
+    percentiles = {
         name: counted[min(len(counted) - 1, int(len(counted) * part))]
         for name, part in PARTS.items()
     }
+    return {**percentiles, "through": len(due) / count}
 
 
 def main() -> None:
@@ -162,15 +201,15 @@ def main() -> None:
     if opts.quick:
         opts.rates, opts.seconds, opts.checkpoints = "1000", 10.0, 3.0
     print(machine())
-    print(f"\n| records a second | mode | {' | '.join(PARTS)} |")
-    print(f"|---|---|{'---|' * len(PARTS)}", flush=True)
+    print(f"\n| records a second | mode | {' | '.join(PARTS)} | came through |")
+    print(f"|---|---|{'---|' * len(PARTS)}---|", flush=True)
     figures: dict[str, dict[str, float]] = {}
     for rate in map(int, opts.rates.split(",")):
         for mode in opts.modes.split(","):
             found = run(mode, rate, opts.seconds, opts.checkpoints)
             figures[f"{mode} {rate}"] = found
-            cells = " | ".join(f"{ms:.1f} ms" for ms in found.values())
-            print(f"| {rate:,} | {mode} | {cells} |", flush=True)
+            cells = " | ".join(f"{found[name]:,.1f} ms" for name in PARTS)
+            print(f"| {rate:,} | {mode} | {cells} | {found['through']:.0%} |", flush=True)
             say(f"{mode} at {rate}: done")
     if opts.json:
         opts.json.write_text(json.dumps(figures, indent=2))
