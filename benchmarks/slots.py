@@ -127,10 +127,10 @@ def memory(keys: int, markdown: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         # Twice around: every key is written anew once, and changes are part of what is held.
         client = start(folder, keys, None, 100_000.0, 500, VALUE)
-        while not opened(folder):
+        # What the processes take by themselves, before there is much in them: all of them, not the first alone.
+        while len(opened(folder)) < PARALLELISM:
             time.sleep(0.01)
-        empty = {pids[-1]: 0.0 for pids in opened(folder).values()}
-        pids = set(empty)
+        pids = {found[-1] for found in opened(folder).values()}
         before = sum(proportional_memory(pid) for pid in pids)
         most = 0.0
         while (metrics := client.get_metrics()) is None or metrics.records < 2 * keys:
