@@ -59,6 +59,12 @@ class SinkWriter(ABC):
     def write(self, value: Any) -> None:
         """Write one record, invisibly."""
 
+    def write_columns(self, columns: Any, *, named: bool) -> bool:
+        """Write the rows of Arrow's `RecordBatch`, of a sink that takes columns; `named` says whether the records have
+        names for their fields, or only places. False if nothing was written, because these rows have to be written as
+        records."""
+        return False
+
     @abstractmethod
     def prepare_commit(self) -> bytes | None:
         """Make what was written durable; the committable, or None if there is nothing to commit."""
@@ -115,6 +121,10 @@ class Sink(ABC):
     """A sink for `DataStream.sink_to`."""
 
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+
+    def takes_columns(self) -> bool:
+        """True if its writers have `write_columns`."""
+        return False
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:

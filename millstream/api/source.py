@@ -189,6 +189,11 @@ class SourceReader(ABC):
     def read(self, split: str, start: int, end: int) -> Iterable[Any]:
         """The records of `[start, end)`, the same ones each time."""
 
+    def read_columns(self, split: str, start: int, end: int) -> Iterable[Any]:
+        """The same records as Arrow's `RecordBatch`es of any length, if the source gives columns: each row is a
+        named `Row`."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Called after the last range."""
 
@@ -215,6 +220,11 @@ class Source(ABC):
     def stamped(self) -> bool:
         """True if the readers of the source give `Timestamped` records, and `Watermark`s between them, instead of
         plain ones."""
+        return False
+
+    def gives_columns(self) -> bool:
+        """True if the readers of the source can give columns: `read_columns` is then called in the place of `read`
+        where the operators behind the source take columns."""
         return False
 
     def keeps_records(self) -> bool:

@@ -535,6 +535,10 @@ SHARE_PANES = _known(
     _key("millstream.windows.share-panes").boolean_type().default_value(True),
     "Let aggregate() over sliding windows add each record once and merge the parts of a window, in the order of time.",
 )
+COLUMNS = _known(
+    _key("millstream.columns").boolean_type().default_value(True),
+    "Let operators that can take columns have them, where a source or a function over batches gives some.",
+)
 SORT_MEMORY = _known(
     _key("millstream.sort.memory").memory_type().at_least(1, "byte").default_value("64 mb"),
     "How much a receiver keeps in memory while it orders its buffers; the rest goes to disk.",

@@ -205,6 +205,11 @@ class BulkWriter(ABC):
     def add_element(self, element: Any) -> None:
         """Take one record."""
 
+    def add_columns(self, columns: Any, *, named: bool) -> bool:
+        """Take the rows of Arrow's `RecordBatch`, where the factory says that writers do; `named` says whether the
+        records have names for their fields, or only places. False if none was taken: they have to come as records."""
+        return False
+
     @abstractmethod
     def finish(self) -> None:
         """Write what is held, and whatever a file ends in. The stream stays open."""
@@ -239,6 +244,9 @@ class BulkWriterFactory(ABC):
 
     concatenable: bool = False
     """True if two files, one after the other, are a file again."""
+
+    takes_columns: bool = False
+    """True if its writers have `add_columns`."""
 
     @abstractmethod
     def create(self, stream: BinaryIO) -> BulkWriter:

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from millstream.common.guesses import Guesses
@@ -20,6 +21,7 @@ from millstream.errors import InvalidArgument
 __all__ = [
     "IngestionTimeAssigner",
     "TimestampAssigner",
+    "TimestampColumn",
     "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkOutput",
@@ -51,6 +53,50 @@ class IngestionTimeAssigner(TimestampAssigner):
 
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return time.time_ns() // 1_000_000
+
+
+class TimestampColumn(TimestampAssigner):
+    """A field of the record, by name or position: milliseconds since 1970, or a `datetime`, to the millisecond before.
+
+    A `datetime` without a time zone is one in UTC, as in Flink.
+
+    >>> TimestampColumn("at").extract_timestamp({"at": 1000}, -(2**63))
+    1000
+    >>> TimestampColumn(0).extract_timestamp((datetime(1970, 1, 1, 0, 0, 1, 999),), -(2**63))
+    1000
+    """
+
+    def __init__(self, field: int | str) -> None:
+        if isinstance(field, bool) or not isinstance(field, int | str):
+            raise InvalidArgument(
+                "a column of timestamps goes by its name or its position", got=repr(field)[:200]
+            )
+        self.field = field
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        field = self.field
+        if isinstance(field, str) and not isinstance(value, dict):
+            found = getattr(value, field)
+        else:
+            found = value[field]
+        if isinstance(found, datetime):
+            if found.tzinfo is None:
+                found = found.replace(tzinfo=UTC)
+            return (found - _EPOCH) // _MILLISECOND
+        if isinstance(found, int) and not isinstance(found, bool):
+            return found
+        raise InvalidArgument(
+            f"the column {field!r} has no timestamp for a record",
+            got=f"{type(found).__name__} {found!r}"[:200],
+            hint="it needs milliseconds since 1970 or a datetime in each record; filter out those without",
+        )
+
+    def __repr__(self) -> str:
+        return f"TimestampColumn({self.field!r})"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class WatermarkOutput(ABC):
@@ -205,6 +251,16 @@ class WatermarkStrategy(Guesses):
                 hint="pass an object with extract_timestamp(value, record_timestamp)",
             )
         return replace(self, timestamp_assigner=timestamp_assigner)
+
+    def with_timestamp_column(self, field: int | str) -> WatermarkStrategy:
+        """The same strategy, with timestamps from a field, by name or position: milliseconds since 1970 or a
+        `datetime`, which without a time zone is in UTC. Where records come as columns, it is read as one.
+
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+        >>> strategy.timestamp_assigner
+        TimestampColumn('at')
+        """
+        return replace(self, timestamp_assigner=TimestampColumn(field))
 
     def with_idleness(self, idle_timeout: DurationLike) -> WatermarkStrategy:
         """The same strategy; a stream without records for so long is not waited for.

@@ -18,11 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.common.time import Instant
-from millstream.common.types import Row, make_row
+from millstream.common.types import Row
 from millstream.errors import TypeMismatchError
 from millstream.runtime.base.text import shorten
+from millstream.runtime.columns.records import as_records
 
-__all__ = ["as_columns", "as_records"]
+__all__ = ["as_columns", "as_records", "fitted_columns"]
 
 Convert = Callable[[Any], Any]
 
@@ -89,6 +90,49 @@ def _unfit(field: pa.Field, value: Any, why: object, record: Any) -> TypeMismatc
 def _error(problem: str, record: Any, **evidence: Any) -> TypeMismatchError:
     hint = "convert the record before, or declare a schema that fits it"
     return TypeMismatchError(problem, **evidence, record=shorten(record), hint=hint)
+
+
+def fitted_columns(
+    data: pa.RecordBatch, schema: pa.Schema, *, named: bool
+) -> pa.RecordBatch | None:
+    """Columns of plain values as those of a schema, if each of them is seen to hold what it should; None if that is
+    better looked at record by record. `named` says whether they go by their names, or by places alone.
+
+    >>> data = pa.RecordBatch.from_pydict({"n": [1], "word": ["a"]})
+    >>> schema = pa.schema([("word", pa.string()), ("n", pa.int32())])
+    >>> fitted_columns(data, schema, named=True).to_pylist()
+    [{'word': 'a', 'n': 1}]
+    >>> fitted_columns(data, schema, named=False) is None
+    True
+    """
+    if len(data.columns) != len(schema) or (named and {*data.schema.names} != {*schema.names}):
+        return None
+    columns = []
+    for place, field in enumerate(schema):
+        column = data.column(field.name if named else place)
+        if column.null_count and not field.nullable:
+            return None
+        if column.type != field.type:
+            if not _holds(field.type, column.type):
+                return None
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                return None
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _holds(wanted: pa.DataType, kind: pa.DataType) -> bool:
+    """True if Arrow looks itself whether a value of one type can be held by another."""
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(kind):
+        return bool((wanted.tz is None) == (kind.tz is None))
+    return bool(
+        pa.types.is_null(kind)
+        or (pa.types.is_integer(wanted) and pa.types.is_integer(kind))
+        or (pa.types.is_large_string(wanted) and pa.types.is_string(kind))
+        or (pa.types.is_large_binary(wanted) and pa.types.is_binary(kind))
+    )
 
 
 _NONE = type(None)
@@ -381,52 +425,3 @@ def _values_of(record: Any) -> Sequence[Any]:
     if isinstance(record, tuple):
         return record
     return [getattr(record, field.name) for field in fields(record)]
-
-
-# -- columns to records ----------------------------------------------------------------------------------------
-
-
-def as_records(batch: pa.RecordBatch, columns: int) -> list[Row]:
-    """The rows of the first so many columns of a batch, as named Rows.
-
-    >>> batch = pa.RecordBatch.from_pylist([{"n": 1, "s": {"x": 2}}])
-    >>> as_records(batch, 2)
-    [Row(n=1, s=Row(x=2))]
-    """
-    names = tuple(batch.schema.names[:columns])
-    if not names:
-        return [make_row((), []) for _ in range(batch.num_rows)]
-    read = []
-    for place in range(columns):
-        values = batch.column(place).to_pylist()
-        convert = _reader(batch.schema.field(place).type)
-        if convert is not None:
-            values = [None if value is None else convert(value) for value in values]
-        read.append(values)
-    return [make_row(names, list(values)) for values in zip(*read, strict=True)]
-
-
-def _reader(kind: pa.DataType) -> Convert | None:
-    """What makes a value of Arrow's one of ours; None if it is one."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = _reader(kind.value_type)
-        if element is None:
-            return None
-        return lambda value: [None if item is None else element(item) for item in value]
-    if pa.types.is_map(kind):
-        key, item = _or_as_is(_reader(kind.key_type)), _or_as_is(_reader(kind.item_type))
-        return lambda value: {key(k): item(v) for k, v in value}
-    if pa.types.is_struct(kind):
-        inside = [kind.field(i) for i in range(kind.num_fields)]
-        names = tuple(field.name for field in inside)
-        converters = [_or_as_is(_reader(field.type)) for field in inside]
-        return lambda value: make_row(
-            names, [c(value[n]) for n, c in zip(names, converters, strict=True)]
-        )
-    return None
-
-
-def _or_as_is(convert: Convert | None) -> Convert:
-    if convert is None:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)

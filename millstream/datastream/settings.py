@@ -82,6 +82,7 @@ def job_settings(configuration: Configuration, job_name: str | None) -> JobSetti
         },
         watermark_interval=get(options.AUTO_WATERMARK_INTERVAL) / 1000,
         share_panes=get(options.SHARE_PANES),
+        columns=get(options.COLUMNS),
         object_reuse=get(options.OBJECT_REUSE),
         runtime_mode=get(options.RUNTIME_MODE),
         execution_mode=get(options.EXECUTION_MODE),

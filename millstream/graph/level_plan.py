@@ -56,6 +56,8 @@ class Edge:
     """The combiner adds the second fields of pairs, which needs no call."""
     waits: bool = False
     """In a batch job: its records are read after those of the target's broadcast side (rule 60)."""
+    columns: Any = None
+    """What the target makes of columns, if records may be sent as such."""
 
     def targets_of(self, subtask: int) -> tuple[int, ...]:
         """The subtasks that subtask number `subtask` of the source sends to: records by the strategy (GLOBAL only to

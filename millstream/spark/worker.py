@@ -18,9 +18,10 @@ from pyspark import TaskContext
 
 from millstream import __version__
 from millstream.checkpoint.lease import read_lease
-from millstream.connectors.columns import as_columns, as_records
+from millstream.connectors.columns import as_columns, fitted_columns
 from millstream.errors import JobError, MillstreamError, UserFunctionError, encode, told
 from millstream.runtime.base import failpoints
+from millstream.runtime.columns.batch import ColumnBatch
 from millstream.runtime.task.flow import LevelFlow, SourceFlow, tasks_of
 from millstream.runtime.task.mode import task_for
 from millstream.runtime.task.spec import JobSpec
@@ -214,16 +215,16 @@ def frame_level(
         epoch, _ = _place(job, context)
         task = task_for(job, 0, partition % parallelism, epoch, source=node)
         task.stage = _stage(context)
-        return task.run_frame(node, partition, _records(first, batches), ended=bounded)
+        return task.run_frame(node, partition, _without_partition(first, batches), ended=bounded)
 
     return run
 
 
-def _records(first: pa.RecordBatch | None, rest: Batches) -> Iterator[list[Any]]:
+def _without_partition(first: pa.RecordBatch | None, rest: Batches) -> Batches:
     batch = first
     while batch is not None:
         # The last column is the partition's number.
-        yield list(as_records(batch, batch.num_columns - 1))
+        yield batch.select(list(range(batch.num_columns - 1)))
         batch = next(rest, None)
 
 
@@ -301,6 +302,16 @@ def decode_client_rows(node: int, schema: pa.Schema) -> Callable[[Batches], Batc
             edges = batch.column(3).to_pylist()
             for i, payload in enumerate(batch.column(4)):
                 if edges[i] == edge:
-                    yield as_columns(decode(payload.as_buffer()).records, schema)
+                    yield _in_frame(decode(payload.as_buffer()).records, schema)
 
     return run
+
+
+def _in_frame(records: list[Any] | ColumnBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Records as the columns of a frame, whatever they came as."""
+    if isinstance(records, ColumnBatch):
+        fitted = fitted_columns(records.data, schema, named=records.shape.has_names)
+        if fitted is not None:
+            return fitted
+        records = records.records()
+    return as_columns(records, schema)

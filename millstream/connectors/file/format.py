@@ -20,7 +20,14 @@ from typing import Any, BinaryIO, ClassVar
 from millstream.errors import InvalidArgument, SourceError, SourceNotFound
 from millstream.storage.urls import is_url, open_found
 
-__all__ = ["BulkFormat", "StreamFormat", "TextLineFormat", "is_compressed", "read_file"]
+__all__ = [
+    "BulkFormat",
+    "ColumnsOf",
+    "StreamFormat",
+    "TextLineFormat",
+    "is_compressed",
+    "read_file",
+]
 
 _CHUNK = 1 << 20
 _NEWLINE = 10
@@ -64,11 +71,34 @@ class BulkFormat(StreamFormat):
     """Reads files that hold their records in blocks: Parquet, Avro. A block belongs to the range in which its first
     byte lies."""
 
+    def gives_columns(self) -> bool:
+        """True if `read_columns` gives what `read_range` does, where each record is a named `Row`."""
+        return False
+
+    def read_columns(
+        self, stream: BinaryIO, path: str, start: int, end: int, size: int
+    ) -> Iterator[Any]:
+        """The records of a range as Arrow's batches."""
+        raise NotImplementedError
+
     def read_all(self, stream: BinaryIO, path: str) -> Iterator[list[Any]]:
         """Lists of all records. Who has packed such a file, which is compressed already, pays with memory."""
         data = io.BytesIO(stream.read())
         size = data.getbuffer().nbytes
         yield from self.read_range(data, path, 0, size, size)
+
+
+class ColumnsOf(BulkFormat):
+    """Reads what a format reads, as Arrow's batches in the place of lists."""
+
+    def __init__(self, bulk_format: BulkFormat) -> None:
+        self._format = bulk_format
+
+    def read_range(
+        self, stream: BinaryIO, path: str, start: int, end: int, size: int
+    ) -> Iterator[Any]:
+        """The batches of a range."""
+        return self._format.read_columns(stream, path, start, end, size)
 
 
 class TextLineFormat(StreamFormat):

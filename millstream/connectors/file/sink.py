@@ -98,6 +98,11 @@ class FileSink(Sink):
             return _FileWriter(self, context, self.encoder.encode)
         return _BulkFileWriter(self, context, self.encoder)
 
+    def takes_columns(self) -> bool:
+        """True if files are written by columns, and no record chooses its folder."""
+        by_time = type(self.assigner) in (BasePathBucketAssigner, DateTimeBucketAssigner)
+        return by_time and bool(getattr(self.encoder, "takes_columns", False))
+
     def create_committer(self) -> Committer:
         """Publishes files, or compacts them first."""
         if self.compaction is not None:
@@ -299,6 +304,20 @@ class _BulkFileWriter(_FileWriter):
         if writer is None:
             writer = self._writers[id(stream)] = self._create(stream)
         writer.add_element(value)
+
+    def write_columns(self, columns: Any, *, named: bool) -> bool:
+        bucket = self._assign(None) if self._bucketed else ""
+        stream = self._open.get(bucket)
+        if stream is None:
+            stream = self._start(bucket)
+        writer = self._writers.get(id(stream))
+        if writer is None:
+            writer = self._writers[id(stream)] = self._create(stream)
+        if not writer.add_columns(columns, named=named):
+            return False
+        if self._limit is not None and self._size(bucket) >= self._limit:
+            self._end(bucket)
+        return True
 
     def _size(self, bucket: str) -> int:
         stream = self._open[bucket]

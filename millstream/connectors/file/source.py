@@ -17,6 +17,7 @@ from millstream.common.time import DurationLike, parse_duration
 from millstream.connectors.file.discovery import BLOCK_SIZE, FileSplit, FileSplits, check_there
 from millstream.connectors.file.format import (
     BulkFormat,
+    ColumnsOf,
     StreamFormat,
     read_file,
 )
@@ -94,6 +95,10 @@ class FileSource(Source):
             whole=not self._format.splittable,
             never_empty=isinstance(self._format, BulkFormat),
         )
+
+    def gives_columns(self) -> bool:
+        """True if the format does."""
+        return isinstance(self._format, BulkFormat) and self._format.gives_columns()
 
     def keeps_records(self) -> bool:
         """Formats of Millstream's own make each record anew; what another format gives is not known."""
@@ -174,10 +179,15 @@ class _FileReader(SourceReader):
         self._paths = paths
 
     def read(self, split: str, start: int, end: int) -> Iterable[Any]:
+        return itertools.chain.from_iterable(self._pieces(self._format, split, start, end))
+
+    def read_columns(self, split: str, start: int, end: int) -> Iterable[Any]:
+        assert isinstance(self._format, BulkFormat)
+        return self._pieces(ColumnsOf(self._format), split, start, end)
+
+    def _pieces(self, records: StreamFormat, split: str, start: int, end: int) -> Iterable[Any]:
         if start >= end:
             return ()
         part = FileSplit.parse(split)
         first = part.start
-        end, size = first + end, part.size
-        pieces = read_file(self._format, part.path, first + start, end, size, self._paths)
-        return itertools.chain.from_iterable(pieces)
+        return read_file(records, part.path, first + start, first + end, part.size, self._paths)

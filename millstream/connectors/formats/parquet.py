@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.common.serialization import BulkWriter, BulkWriterFactory
-from millstream.connectors.columns import as_columns, as_records
+from millstream.connectors.columns import as_columns, as_records, fitted_columns
 from millstream.connectors.file.compact import FileCompactor
 from millstream.connectors.file.format import BulkFormat
 from millstream.connectors.formats.avro import AvroSchema
@@ -31,12 +31,15 @@ __all__ = [
 ]
 
 _ROWS = 8_192  # made columns at once
+_COLUMN_ROWS = 65_536  # read as columns at once
 _BUFFER = 4 << 20  # read of a column at once
 _GROUP = 32 << 20  # bytes of a row group, in memory
 
 
 class ParquetWriters(BulkWriterFactory):
     """Writes Parquet; made by `ParquetBulkWriters` and `AvroParquetWriters`."""
+
+    takes_columns = True
 
     def __init__(self, schema: pa.Schema, compression: str = "snappy") -> None:
         self._schema = schema
@@ -60,9 +63,21 @@ class _ParquetWriter(BulkWriter):
         if len(self._rows) >= _ROWS:
             self._make_columns()
 
+    def add_columns(self, columns: pa.RecordBatch, *, named: bool) -> bool:
+        batch = fitted_columns(columns, self._schema, named=named)
+        if batch is None:
+            return False
+        if self._rows:
+            self._make_columns()
+        self._hold(batch)
+        return True
+
     def _make_columns(self) -> None:
         batch = as_columns(self._rows, self._schema)
         self._rows.clear()
+        self._hold(batch)
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self.held += batch.nbytes
         if self.held >= _GROUP:
@@ -219,6 +234,22 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         self, stream: BinaryIO, path: str, start: int, end: int, size: int
     ) -> Iterator[list[Any]]:
         """The rows of the row groups that begin in the range."""
+        batches = self._batches(stream, path, start, end, self._batch_size)
+        return (self._records(batch) for batch in batches)
+
+    def read_columns(
+        self, stream: BinaryIO, path: str, start: int, end: int, size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows as batches."""
+        return self._batches(stream, path, start, end, max(self._batch_size, _COLUMN_ROWS))
+
+    def gives_columns(self) -> bool:
+        """True: its rows are columns in the file."""
+        return True
+
+    def _batches(
+        self, stream: BinaryIO, path: str, start: int, end: int, rows: int
+    ) -> Iterator[pa.RecordBatch]:
         try:
             # Otherwise a row group would be read as a whole, however long it is.
             file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER)
@@ -229,9 +260,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
             columns = [name for name in found if name is not None]
             for n in groups:
                 # One after the other: how much is read ahead is then a row group at the most.
-                batches = file.iter_batches(self._batch_size, row_groups=[n], columns=columns)
-                for batch in batches:
-                    yield self._records(self._fitted(batch, found, path))
+                for batch in file.iter_batches(rows, row_groups=[n], columns=columns):
+                    yield self._fitted(batch, found, path)
         except pa.ArrowInvalid as error:
             raise SourceError(
                 f"this is not a complete Parquet file: {error}",
@@ -292,6 +322,10 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class _Dicts(ParquetColumnarRowInputFormat):
+    def gives_columns(self) -> bool:
+        """False: columns stand for rows."""
+        return False
+
     def _records(self, batch: pa.RecordBatch) -> list[Any]:
         return [row.as_dict(True) for row in as_records(batch, batch.num_columns)]
 

@@ -16,11 +16,13 @@ from types import CodeType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any, NamedTuple
 
 __all__ = [
+    "field_of",
     "keeps_nothing",
     "kept_fields",
     "never_returns",
     "pair_of",
     "subscript_of",
+    "timestamp_field_of",
     "timestamp_subscript_of",
 ]
 
@@ -48,6 +50,13 @@ class Field(NamedTuple):
 
     of: Any
     name: Any
+
+
+class Attribute(NamedTuple):
+    """`of.name`."""
+
+    of: Any
+    name: str
 
 
 class Sum(NamedTuple):
@@ -96,6 +105,8 @@ def expression_of(function: Any, arguments: int) -> Any:
         elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
             place, whole = stack.pop(), stack.pop()
             stack.append(Field(whole, place))
+        elif name == "LOAD_ATTR" and type(value) is str:
+            stack.append(Attribute(stack.pop(), value))
         elif name == "BINARY_OP" and step.argrepr == "+":
             second, first = stack.pop(), stack.pop()
             stack.append(Sum(first, second))
@@ -137,6 +148,39 @@ def timestamp_subscript_of(method: Any) -> int | str | None:
     if type(method) is not MethodType:
         return None
     return _subscript(expression_of(method.__func__, 3), 1)
+
+
+def field_of(function: Any) -> tuple[str, int | str] | None:
+    """How a function takes a field of its argument, if that is all it does: ("item", c) for ``lambda v: v[c]``,
+    ("attribute", name) for ``lambda v: v.name``.
+
+    >>> field_of(lambda row: row["n"]), field_of(lambda row: row.n), field_of(lambda row: row.n + 1)
+    (('item', 'n'), ('attribute', 'n'), None)
+    """
+    return _field(expression_of(function, 1), 0)
+
+
+def timestamp_field_of(method: Any) -> tuple[str, int | str] | None:
+    """The same of an ``extract_timestamp``.
+
+    >>> class At:
+    ...     def extract_timestamp(self, value, record_timestamp):
+    ...         return value.at
+    >>> timestamp_field_of(At().extract_timestamp)
+    ('attribute', 'at')
+    """
+    if type(method) is not MethodType:
+        return None
+    return _field(expression_of(method.__func__, 3), 1)
+
+
+def _field(expression: Any, argument: int) -> tuple[str, int | str] | None:
+    item = _subscript(expression, argument)
+    if item is not None:
+        return "item", item
+    if type(expression) is not Attribute or type(expression.of) is not Argument:
+        return None
+    return ("attribute", expression.name) if expression.of.place == argument else None
 
 
 def _subscript(expression: Any, argument: int) -> int | str | None:

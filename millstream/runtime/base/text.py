@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["shorten"]
+__all__ = ["many", "shorten"]
 
 
 def shorten(value: Any, limit: int = 120) -> str:
@@ -21,3 +21,12 @@ def shorten(value: Any, limit: int = 120) -> str:
         return text
     head = text[: max(1, limit - 11)]
     return f"{head}…{text[-1]} ({len(text)} characters)"
+
+
+def many(count: int, what: str) -> str:
+    """So many of something.
+
+    >>> many(1, "record"), many(2, "record")
+    ('1 record', '2 records')
+    """
+    return f"{count} {what}" + ("" if count == 1 else "s")

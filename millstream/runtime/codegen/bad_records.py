@@ -62,6 +62,10 @@ class Cursor:
         """A chunk begins, whose first record has the place `first`."""
         self._source, self._first, self._size, self._probe = source, first, len(chunk), probe
 
+    def at_columns(self, source: str, first: int, count: int) -> None:
+        """So many records are processed as columns, from number `first` of a source; the last one is at hand."""
+        self._source, self._first, self._size, self._probe = source, first, count, iter(())
+
     def pin(self, place: Place | None) -> None:
         """What is processed from here on was read at another place; None is the end of that."""
         self._pinned = place
@@ -71,6 +75,11 @@ class Cursor:
         if self._pinned is not None:
             return self._pinned
         return self._source, self._first + self._size - length_hint(self._probe) - 1
+
+    def before(self, count: int) -> Place:
+        """Where the record was read that stands so many before the one at hand."""
+        source, number = self.place()
+        return source, number - count
 
     @property
     def source(self) -> str:

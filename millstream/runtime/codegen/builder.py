@@ -64,6 +64,8 @@ class ChainSettings:
     """Generators of watermarks are asked after every chunk of records."""
     stamped: bool = False
     """Records come with their timestamps."""
+    columns: bool = True
+    """Operators that can take columns get them."""
     carried: Sequence[int] = ()
     """The inputs whose records come with their keys."""
     job_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +111,8 @@ class ChainBuilder:
         self.counting = Counting(self.tree, lambda node: True)
         # Functions of the generated code that others call: by name, what takes them once they are there.
         self.entries: dict[str, Callable[[Callable[..., None]], None]] = {}
+        # What writes functions beside those of the units, once the units have written theirs.
+        self.further: list[Callable[[], None]] = []
         # Operators whose code goes on in a function of its own: its name, the operator, `_expanding`, stamped or not.
         self._put_off: list[tuple[str, StreamNode, int, bool]] = []
 
@@ -147,6 +151,8 @@ class ChainBuilder:
         self._brought = (None, "")
         for unit in units.values():
             unit.write_entries()
+        for write in self.further:
+            write()
         while self._put_off:
             name, node, self._expanding, stamped = self._put_off.pop()
             record = self.code.fresh()
@@ -259,6 +265,13 @@ class ChainBuilder:
         for edge in edges:
             self._send(node, edge, variable)
 
+    def hand_on(self, node: StreamNode, reader: StreamNode | Edge, variable: str) -> None:
+        """Hand a record to one of those that read a node's output."""
+        if isinstance(reader, Edge):
+            self._send(node, reader, variable)
+        else:
+            self._hand_to(reader, variable)
+
     def _hand_to(self, child: StreamNode, variable: str) -> None:
         if not self.code.deep and self._nested < _MAX_NESTED:
             self._nested += 1
@@ -350,6 +363,10 @@ class ChainBuilder:
     def client_writer(self, node: StreamNode) -> EdgeWriter:
         """The writer for records that go to the driver."""
         return self._writer(client_edge(node.id), node, None)
+
+    def writer_of(self, node: StreamNode, edge: Edge) -> EdgeWriter:
+        """The writer for records that a node sends along an edge."""
+        return self._writer(edge.id, node, edge)
 
     def _writer(self, edge_id: int, node: StreamNode, edge: Edge | None) -> EdgeWriter:
         if edge_id not in self.writers:

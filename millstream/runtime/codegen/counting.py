@@ -34,12 +34,19 @@ class _Counter:
     def __init__(self) -> None:
         self.tick = count(1).__next__
         self._last = 0
+        # Those that passed many at once.
+        self._more = 0
+
+    def add(self, number: int) -> None:
+        """Count many at once."""
+        self._more += number
 
     def take(self) -> int:
         """How many there were since the last call."""
         # Asking is a tick too.
         now = self.tick()
-        passed, self._last = now - 1 - self._last, now
+        passed, self._last = now - 1 - self._last + self._more, now
+        self._more = 0
         return passed
 
 
@@ -82,6 +89,11 @@ class Counting:
         """What generated code has to call for each record of an output; None if nothing has to be counted."""
         found = self._counters.get((node.id, tag))
         return None if found is None else found.tick
+
+    def bulk_counter(self, node: StreamNode) -> Callable[[int], None] | None:
+        """The same for who hands on many at once, as columns."""
+        found = self._counters.get((node.id, None))
+        return None if found is None else found.add
 
     def begin(self) -> None:
         """An attempt of an epoch begins: what one that failed has counted is forgotten."""

@@ -30,7 +30,7 @@ from typing import Any
 from millstream.api.functions import Function
 from millstream.common.typeinfo_basic import BasicTypeInfo, SqlTimeTypeInfo
 from millstream.common.typeinfo_composite import TupleTypeInfo
-from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.common.watermark_strategy import TimestampColumn, WatermarkStrategy
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.base.recognize import keeps_nothing, pair_of
@@ -85,7 +85,9 @@ def _is_free(strategy: WatermarkStrategy | None) -> bool:
         return True
     assigner = strategy.timestamp_assigner
     return strategy.generator_supplier is None and (
-        assigner is None or keeps_nothing(assigner.extract_timestamp)
+        assigner is None
+        or type(assigner) is TimestampColumn
+        or keeps_nothing(assigner.extract_timestamp)
     )
 
 

@@ -39,6 +39,7 @@ from millstream.runtime.base.contracts import FollowsTime, HoldsTime, ReadsTime
 from millstream.runtime.base.several import SEVERAL, check_several, may_return
 from millstream.runtime.codegen.bad_records import BadRecords, is_guarded
 from millstream.runtime.codegen.builder import ChainBuilder
+from millstream.runtime.codegen.column_outlet import ColumnOutlet
 from millstream.runtime.codegen.guard import write_guarded
 from millstream.runtime.codegen.outlet import Outlet
 from millstream.runtime.codegen.user_metrics import UserMetrics
@@ -67,6 +68,9 @@ class OperatorUnit(Generic[Op]):
 
     one_for_one = False
     """The operator gives one record for each that it takes, if none fails."""
+
+    columns: ColumnOutlet | None = None
+    """Where columns go on as columns; None if nobody takes them."""
 
     def __init__(self, builder: ChainBuilder, node: StreamNode) -> None:
         self.builder = builder
@@ -188,6 +192,21 @@ class OperatorUnit(Generic[Op]):
     def bind_function(self, function: Any, method: str, hint: str) -> str:
         """Bind a user's function, given as an object with `method` or as a plain callable."""
         return self.builder.bind_function(self.node, function, method, hint)
+
+    # -- columns --------------------------------------------------------------------------------------------
+
+    def takes_columns(self) -> bool:
+        """True if the operator can be handed columns, in the place of the records that its lines are for."""
+        return False
+
+    def gives_columns(self) -> bool:
+        """True if the operator can hand columns on, if somebody takes them."""
+        return False
+
+    def take_columns(self, batch: Any) -> bool:
+        """Process rows as its lines would process their records. False if it has done nothing, because these have to
+        come as records: whatever is unusual about them, the lines know how to deal with it, or whom to blame."""
+        raise NotImplementedError
 
     # -- what it has ----------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from millstream.ha.services import HighAvailability
 from millstream.runtime.codegen.keys import is_repeatable
 from millstream.runtime.driver.culprits import culprit_in
 from millstream.runtime.operators.combining import combining
+from millstream.runtime.operators.window_columns import columns_wanted
 from millstream.runtime.task.dependencies import Dependencies, stage
 from millstream.runtime.task.spec import EdgeTarget, JobSpec, LevelSpec, VertexSpec, store_name
 from millstream.runtime.time.valve import InputEdge
@@ -78,6 +79,7 @@ class JobSettings:
     print_code: bool = False
     watermark_interval: float = 0.2
     share_panes: bool = True
+    columns: bool = True
     object_reuse: bool = False
     runtime_mode: str = "STREAMING"
     execution_mode: str = "MICRO_BATCH"
@@ -289,6 +291,7 @@ class Job:
             dependencies=self.dependencies,
             ask_generators=settings.watermark_interval > 0,
             share_panes=settings.share_panes,
+            columns=settings.columns,
             object_reuse=settings.object_reuse,
             batch=self.batch,
             latency_interval=0.0 if self.batch else settings.latency_interval,
@@ -304,7 +307,7 @@ class Job:
             for edge in self.plan.out_edges(vertex)
         ]
         if not self.batch:
-            return edges
+            return [self._with_columns(edge, heads[edge.target_vertex]) for edge in edges]
         return [
             replace(
                 edge,
@@ -315,6 +318,14 @@ class Job:
             )
             for edge in edges
         ]
+
+    def _with_columns(self, edge: Edge, target: JobVertex) -> Edge:
+        """The edge, if its target takes columns with what its senders have to know of that."""
+        settings = self.settings
+        if not settings.columns or edge.carries_key:
+            return edge
+        wanted = columns_wanted(edge, target, share_panes=settings.share_panes)
+        return edge if wanted is None else replace(edge, columns=wanted)
 
     def _carried(self, vertex: JobVertex) -> tuple[int, ...]:
         """The inputs whose records bring their keys, because nothing shows that the selector would give the same one

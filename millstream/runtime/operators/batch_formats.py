@@ -1,12 +1,8 @@
-"""Records as columns and back: what a function over batches is given, and what becomes of its results.
+"""Records as columns and back: what a function over batches is given of records, and what records its results are.
 
-Which columns there are says the first record of a batch: a row's names, a named tuple's fields, a dictionary's keys,
-or f0, f1, … of a tuple or a row without names. Anything else is one value per record: an array of its own for NumPy,
-else the column "value".
-
-NumPy and pandas have no integer that can be missing, and Arrow has no column of several types. Here nothing is guessed:
-a column of ints is one of ints, None stays None in a column of objects, and NaN stays NaN. What a format would change,
-it does not get.
+Which columns there are says the shape of the records ([`shapes.py`](../columns/shapes.py)). NumPy and pandas have no
+integer that can be missing, and Arrow has no column of several types. Here nothing is guessed: a column of ints is one
+of ints, None stays None in a column of objects, and NaN stays NaN. What a format would change, it does not get.
 """
 
 from __future__ import annotations
@@ -15,151 +11,43 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
-from millstream.common.types import Row, make_row
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.common.types import Row
 from millstream.errors import UserFunctionError
 from millstream.runtime.base.text import shorten
+from millstream.runtime.columns.given import as_array
+from millstream.runtime.columns.plain import array_of
+from millstream.runtime.columns.shapes import BatchShape, numbered
 
-__all__ = ["FORMATS", "BatchShape", "mask_of", "records_of", "shape_of"]
+__all__ = ["FORMATS", "mask_array", "mask_of", "records_of"]
 
-# The largest whole number up to which all are floats too.
-_EXACT = 2**53
-_VALUE = ("value",)
 # As microseconds in 64 bits.
 _MOST_DAYS = 106_751_990
 _ALONE = (str, bytes, bytearray, Row)
 
 
-class BatchShape(NamedTuple):
-    """What the records of a batch are."""
-
-    names: tuple[str, ...] = ()
-    """Of the columns; none if a record is one value."""
-
-    make: Callable[[tuple[Any, ...]], Any] | None = None
-    """Makes a record like these of the values of its fields; None for a plain tuple."""
-
-    kind: type | None = None
-
-    def columns(self, records: list[Any]) -> dict[str, Sequence[Any]]:
-        """The records by columns."""
-        if not self.names:
-            return {_VALUE[0]: records}
-        rows: Iterable[Any] = records
-        if self.kind is Row:
-            rows = [record._values for record in records]
-        elif self.kind is dict:
-            # One may have its keys in another order than the next.
-            return {name: [record[name] for record in records] for name in self.names}
-        return dict(zip(self.names, zip(*rows, strict=True), strict=True))
-
-    def records(self, names: tuple[str, ...], columns: list[list[Any]], *, bare: bool) -> list[Any]:
-        """Records of columns: of the same kind if the names are the same; `bare` says that a column "value" holds
-        records themselves."""
-        rows = zip(*columns, strict=True)
-        if names == self.names:
-            return list(rows) if self.make is None else list(map(self.make, rows))
-        if bare and names == _VALUE:
-            return columns[0]
-        if names == _numbered(len(names)):
-            return [make_row(None, list(row)) for row in rows] if self.kind is Row else list(rows)
-        if self.kind is dict:
-            return [dict(zip(names, row, strict=True)) for row in rows]
-        return [make_row(names, list(row)) for row in rows]
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(f"f{place}" for place in range(count))
-
-
-def shape_of(records: list[Any]) -> BatchShape:
-    """What the records are, if they are all alike.
-
-    >>> shape_of([Row(name="a", n=1), Row(name="b", n=2)]).names
-    ('name', 'n')
-    >>> shape_of([("a", 1)]).names, shape_of([1, 2]).names
-    (('f0', 'f1'), ())
-    """
-    first = records[0]
-    kind = type(first)
-    shape = BatchShape()
-    alike = True
-    if kind is Row:
-        fields = first._fields
-        alike = all(type(r) is Row and r._fields == fields for r in records)
-        names = _numbered(len(first)) if fields is None else fields
-        shape = BatchShape(names, lambda values: make_row(fields, list(values)), Row)
-    elif isinstance(first, tuple):
-        alike = set(map(type, records)) == {kind}
-        named = getattr(kind, "_fields", None)
-        shape = BatchShape(named or _numbered(len(first)), getattr(kind, "_make", None), kind)
-    elif kind is dict and all(type(name) is str for name in first):
-        names = tuple(first)
-        alike = all(type(r) is dict and r.keys() == first.keys() for r in records)
-        shape = BatchShape(names, lambda values: dict(zip(names, values, strict=True)), dict)
-    if shape.names and not (alike and set(map(len, records)) == {len(shape.names)}):
-        other = next(r for r in records if type(r) is not kind or _fields(r) != _fields(first))
-        raise UserFunctionError(
-            "the records of a batch have different fields, and make no columns",
-            first=shorten(first),
-            other=shorten(other),
-            hint='let the records be alike, or take them with batch_format="list"',
-        )
-    return shape if shape.names else BatchShape()
-
-
-def _fields(record: Any) -> Any:
-    if type(record) is Row:
-        return record._fields, len(record)
-    return record.keys() if type(record) is dict else len(record)
-
-
 # -- what a function is given ------------------------------------------------------------------------------
-
-
-def _array(values: Sequence[Any], *, stack: bool) -> Any:
-    """A column as an array that holds what the values are, or else the objects themselves."""
-    import numpy as np
-
-    kinds = set(map(type, values))
-    if kinds == {int}:
-        try:
-            return np.array(values, np.int64)
-        except OverflowError:
-            pass
-    elif kinds == {float}:
-        return np.array(values, np.float64)
-    elif kinds == {bool}:
-        return np.array(values, np.bool_)
-    elif kinds == {int, float}:
-        if all(-_EXACT <= value <= _EXACT for value in values if type(value) is int):
-            return np.array(values, np.float64)
-    elif len(kinds) == 1:
-        (kind,) = kinds
-        if issubclass(kind, np.number | np.bool_):
-            return np.array(values)
-        if kind is np.ndarray and stack and len({(v.shape, v.dtype) for v in values}) == 1:
-            return np.stack(values)
-    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _as_numpy(records: list[Any], shape: BatchShape) -> Any:
     if not shape.names:
-        return _array(records, stack=True)
-    return {name: _array(column, stack=True) for name, column in shape.columns(records).items()}
+        return as_array(records, stack=True)
+    return {name: as_array(column, stack=True) for name, column in shape.columns(records).items()}
 
 
 def _as_pandas(records: list[Any], shape: BatchShape) -> Any:
     import pandas as pd
 
     columns = shape.columns(records)
-    return pd.DataFrame({name: _array(column, stack=False) for name, column in columns.items()})
+    return pd.DataFrame({name: as_array(column, stack=False) for name, column in columns.items()})
 
 
 def _as_arrow(records: list[Any], shape: BatchShape) -> Any:
-    import pyarrow as pa
-
     columns = {}
     for name, values in shape.columns(records).items():
         try:
@@ -216,23 +104,23 @@ FORMATS: dict[str, Callable[[list[Any], BatchShape], Any]] = {
 def records_of(result: Any, shape: BatchShape, what: str) -> list[Any]:
     """The records that a function over a batch has given: a list as it is, arrays and columns as Python values.
 
-    >>> import numpy as np
-    >>> records_of(np.array([1.5, 2.5]), BatchShape(), "the function")
+    >>> from millstream.runtime.columns.shapes import VALUES
+    >>> records_of(np.array([1.5, 2.5]), VALUES, "the function")
     [1.5, 2.5]
-    >>> records_of({"word": ["a", "b"], "n": np.array([1, 2])}, BatchShape(), "the function")
+    >>> records_of({"word": ["a", "b"], "n": np.array([1, 2])}, VALUES, "the function")
     [Row(word='a', n=1), Row(word='b', n=2)]
     """
     if type(result) is list:
         return result
-    pandas, arrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
+    pandas = sys.modules.get("pandas")
     if isinstance(result, dict):
         return _of_columns(result.items(), shape, what, bare=False)
     if pandas is not None and isinstance(result, pandas.DataFrame):
         labels = result.columns
-        names = _numbered(len(labels)) if list(labels) == list(range(len(labels))) else labels
+        names = numbered(len(labels)) if list(labels) == list(range(len(labels))) else labels
         columns = [(name, result.iloc[:, place]) for place, name in enumerate(names)]
         return _of_columns(columns, shape, what, bare=True)
-    if arrow is not None and isinstance(result, arrow.Table | arrow.RecordBatch):
+    if isinstance(result, pa.Table | pa.RecordBatch):
         columns = list(zip(result.schema.names, result.columns, strict=True))
         return _of_columns(columns, shape, what, bare=True)
     return _values(result, what)
@@ -251,24 +139,22 @@ def _of_columns(
             columns=shorten(list(names) if sizes is None else sizes),
             hint="give columns of one length, each with a name of its own that is a text",
         )
-    return shape.records(names, made, bare=bare)
+    return shape.of_result(names, bare=bare).records(made)
 
 
 def _values(column: Any, what: str, hint: str = "give a list, an array, or columns") -> list[Any]:
     """The values of a column, or of a sequence of any kind, as Python has them."""
     if type(column) is list:
         return column
-    pandas, arrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
+    pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(
         column, pandas.Series | pandas.Index | pandas.api.extensions.ExtensionArray
     ):
         return _of_series(column, what)
-    if arrow is not None and isinstance(column, arrow.Array | arrow.ChunkedArray):
+    if isinstance(column, pa.Array | pa.ChunkedArray):
         return _of_arrow(column, what)
     if hasattr(column, "__array__"):
         # Also what other libraries have of their own, a tensor for instance.
-        import numpy as np
-
         array = column if isinstance(column, np.ndarray) else np.asarray(column)
         if array.ndim:
             return _of_array(array, what)
@@ -293,8 +179,6 @@ def _values(column: Any, what: str, hint: str = "give a list, an array, or colum
 
 
 def _of_array(array: Any, what: str) -> list[Any]:
-    import numpy as np
-
     if array.dtype.kind in "mM":
         # As nanoseconds they would become plain numbers, and so would what is beyond Python's years. Asked for years
         # or days no moment is too large.
@@ -311,14 +195,11 @@ def _of_array(array: Any, what: str) -> list[Any]:
 
 
 def _of_series(series: Any, what: str) -> list[Any]:
-    import numpy as np
     import pandas as pd
 
     if isinstance(series.dtype, np.dtype):
         return _of_array(series.to_numpy(), what)
     if isinstance(series.dtype, pd.ArrowDtype):
-        import pyarrow as pa
-
         return _of_arrow(pa.array(series), what)
     # A type of pandas' own: what is missing there is None.
     values, missing = np.asarray(series.astype(object)), series.isna()
@@ -326,8 +207,6 @@ def _of_series(series: Any, what: str) -> list[Any]:
 
 
 def _of_arrow(column: Any, what: str) -> list[Any]:
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pa.timestamp("us", kind.tz), safe=False)
@@ -349,8 +228,6 @@ def _not_pythons(what: str, kind: Any) -> UserFunctionError:
 
 def _plain(values: list[Any], what: str) -> list[Any]:
     """Python's own in the place of what is NumPy's or pandas'."""
-    import numpy as np
-
     pandas = sys.modules.get("pandas")
     odd: tuple[type, ...] = (np.generic,)
     if pandas is not None:
@@ -361,8 +238,6 @@ def _plain(values: list[Any], what: str) -> list[Any]:
 
 
 def _python(value: Any, what: str) -> Any:
-    import numpy as np
-
     if isinstance(value, np.datetime64 | np.timedelta64):
         return _of_array(np.array([value]), what)[0]
     if isinstance(value, np.generic):
@@ -377,7 +252,6 @@ def _python(value: Any, what: str) -> Any:
 def mask_of(result: Any, what: str) -> list[bool]:
     """Which records go on.
 
-    >>> import numpy as np
     >>> mask_of(np.array([True, False]), "the function")
     [True, False]
     """
@@ -391,8 +265,7 @@ def mask_of(result: Any, what: str) -> list[bool]:
     kinds = set(map(type, mask))
     if kinds <= {bool}:
         return mask
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and kinds <= {bool, numpy.bool_}:
+    if kinds <= {bool, np.bool_}:
         return list(map(bool, mask))
     other = next(value for value in mask if type(value) is not bool)
     raise UserFunctionError(
@@ -400,3 +273,20 @@ def mask_of(result: Any, what: str) -> list[bool]:
         value=shorten(other),
         hint="give one boolean for each record; fill in what is missing",
     )
+
+
+def mask_array(result: Any, what: str) -> npt.NDArray[np.bool_]:
+    """Which rows go on, as an array; without a loop where the function has given one.
+
+    >>> mask_array(pa.array([True, False]), "the function")
+    array([ True, False])
+    """
+    pandas = sys.modules.get("pandas")
+    if isinstance(result, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(result.type):
+        if not result.null_count:
+            return np.asarray(array_of(result).to_numpy(zero_copy_only=False))
+    elif pandas is not None and type(result) is pandas.Series and result.dtype == np.bool_:
+        return np.asarray(result.to_numpy())
+    elif type(result) is np.ndarray and result.dtype == np.bool_ and result.ndim == 1:
+        return result
+    return np.array(mask_of(result, what), np.bool_)

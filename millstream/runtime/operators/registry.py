@@ -9,6 +9,7 @@ from typing import Any
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.runtime.codegen.builder import ChainBuilder
+from millstream.runtime.codegen.column_outlet import connect_columns
 from millstream.runtime.codegen.unit import OperatorUnit
 from millstream.runtime.operators.aggregate import ReduceUnit, RollingUnit
 from millstream.runtime.operators.async_unit import AsyncUnit
@@ -66,7 +67,10 @@ def make_units(builder: ChainBuilder) -> dict[int, OperatorUnit[Any]]:
     """The units of a chain's operators by the numbers of their nodes, the head first."""
     units = {node.id: UNITS[type(node.operator)](builder, node) for node in builder.vertex.nodes}
     if _watch is not None:
+        # Who watches wants to see each record.
         _watch(builder, units)
+    elif builder.settings.columns:
+        builder.further.append(lambda: connect_columns(builder, units))
     return units
 
 

@@ -8,12 +8,16 @@ from millstream.api.functions import SinkFunction
 from millstream.api.sink import SinkWriter, WriterContext
 from millstream.common.constants import NO_TIME
 from millstream.common.types import Row, format_row, format_value
+from millstream.errors import MillstreamError, SinkError, told
 from millstream.graph import operators as ops
 from millstream.graph.stream_graph import StreamNode
 from millstream.redaction import get_logger
 from millstream.runtime.base.failpoints import reached
+from millstream.runtime.base.user_lines import user_line
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.unit import OperatorUnit
+from millstream.runtime.columns.batch import ColumnBatch
+from millstream.runtime.wire.column_output import ColumnWriter
 
 __all__ = ["CollectUnit", "PreCommits", "PrintUnit", "SinkFunctionUnit", "SinkUnit"]
 
@@ -47,6 +51,27 @@ class SinkUnit(PreCommits[ops.SinkOp]):
     def lines(self, record: str, index: int) -> None:
         """One call of the epoch's writer."""
         self.code.line(f"{self.code.bind(self._writing, 'sink')}.write({record})")
+
+    def takes_columns(self) -> bool:
+        """True if the sink's writers do; but a record that cannot be written may be no failure."""
+        return self.bad is None and self.op.sink.takes_columns()
+
+    def take_columns(self, batch: ColumnBatch) -> bool:
+        """One call of the epoch's writer for all rows."""
+        writer = self._writing.writer
+        assert writer is not None
+        try:
+            return writer.write_columns(batch.data, named=batch.shape.has_names)
+        except MillstreamError:
+            raise
+        except Exception as error:
+            name = self.node.name
+            raise SinkError(
+                f"the sink '{name}' raised {told(error)}",
+                operator=name,
+                line=user_line(error.__traceback__),
+                declared_at=self.node.declared_at,
+            ) from error
 
     def begin_epoch(self, context: WriterContext) -> None:
         """A new epoch: a new writer."""
@@ -128,7 +153,16 @@ class PrintUnit(OperatorUnit[ops.PrintOp]):
 
 
 class CollectUnit(OperatorUnit[ops.CollectOp]):
-    """Records that the driver gives to the user."""
+    """Records that the driver gives to the user, or to Spark."""
+
+    def takes_columns(self) -> bool:
+        """True if a frame is made of the records."""
+        return self.op.schema is not None
+
+    def take_columns(self, batch: ColumnBatch) -> bool:
+        """The rows go to the driver."""
+        writer = self.builder.client_writer(self.node)
+        return isinstance(writer, ColumnWriter) and writer.take_columns(batch)
 
     def lines(self, record: str, index: int) -> None:
         """The record goes to the driver."""

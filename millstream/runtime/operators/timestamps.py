@@ -13,6 +13,8 @@ from millstream.graph.transformations import line_of
 from millstream.runtime.base.recognize import timestamp_subscript_of
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.unit import OperatorUnit
+from millstream.runtime.columns.batch import ColumnBatch
+from millstream.runtime.operators.time_columns import reads_field, times_of
 from millstream.runtime.time.timers import checked_time
 from millstream.runtime.time.watermarks import WatermarkStage
 
@@ -74,6 +76,37 @@ class _StageUnit(OperatorUnit[Op]):
             self.at(record, "watermark")
             self.code.line(f"{stage}.generator.on_event({record}, {self._timestamp}, {stage})")
 
+    # -- columns --------------------------------------------------------------------------------------------
+
+    def takes_columns(self) -> bool:
+        """True if timestamps are a column, and what is behind takes columns."""
+        return self.columns is not None
+
+    def gives_columns(self) -> bool:
+        """True if each record's timestamp can be told without calling anything for it."""
+        strategy = self._strategy
+        if self.bad is not None or (strategy is not None and strategy.kind == "generator"):
+            return False
+        assigner = None if strategy is None else strategy.timestamp_assigner
+        return assigner is None or reads_field(assigner) is not None
+
+    def take_columns(self, batch: ColumnBatch) -> bool:
+        """The rows' timestamps, and the largest so far. Nothing here counts twice if the rows come again as records."""
+        strategy, stage, outlet = self._strategy, self.stage, self.columns
+        assert outlet is not None
+        if strategy is None or stage is None:
+            return outlet.send(batch)
+        stamps = batch.stamps
+        if strategy.timestamp_assigner is not None:
+            stamps = times_of(batch, strategy.timestamp_assigner)
+            if stamps is None:
+                return False
+        if stamps is not None and strategy.kind in ("monotonous", "bounded"):
+            stage.max = max(stage.max, int(stamps.max()))
+        if strategy.idle_timeout_ms is not None and stage.quiet:
+            stage.heard()
+        return outlet.send(batch.stamped(stamps))
+
     def _assign(self, method: Any, record: str, timestamp: str) -> None:
         code = self.code
         field = timestamp_subscript_of(method)
@@ -120,6 +153,18 @@ class SourceUnit(_StageUnit[ops.SourceOp | ops.FrameSourceOp | ops.FeedbackSourc
             # The source's own timestamps and watermarks.
             strategy = WatermarkStrategy.no_watermarks()
         super().__init__(builder, node, strategy)
+
+    def gives_columns(self) -> bool:
+        """True if the source has columns, and nothing but."""
+        op = self.op
+        if isinstance(op, ops.FrameSourceOp):
+            return super().gives_columns()
+        return (
+            type(op) is ops.SourceOp
+            and op.source.gives_columns()
+            and not op.source.stamped()
+            and super().gives_columns()
+        )
 
     def write(self, record: str, index: int) -> None:
         """Reading has failed before there is a record; what policies are about comes after it."""

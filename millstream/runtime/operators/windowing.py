@@ -20,23 +20,17 @@ from typing import Any, TypeVar
 
 from millstream.api.checkpointed import KeyedStateStore
 from millstream.api.functions import Function, RuntimeContext
-from millstream.api.triggers import EventTimeTrigger
-from millstream.api.window_assigners import (
-    DynamicEventTimeSessionWindows,
-    EventTimeSessionWindows,
-    SlidingEventTimeWindows,
-    TumblingEventTimeWindows,
-)
-from millstream.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from millstream.checkpoint.statefile import table_name
 from millstream.common.constants import NO_TIME
 from millstream.graph.operators import WindowOp
 from millstream.graph.stream_graph import StreamNode
-from millstream.runtime.base.recognize import never_returns
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.keys import emit_canonical, emit_current_key
 from millstream.runtime.codegen.outlet import Outlet
 from millstream.runtime.codegen.unit import TimedUnit
+from millstream.runtime.columns.payload import KeyedRows, Partials
+from millstream.runtime.operators.window_columns import adds_columns
+from millstream.runtime.operators.window_kinds import keeps_panes, keeps_sessions
 from millstream.runtime.state.codec import codec_for
 from millstream.runtime.state.journal import NotedDict
 from millstream.runtime.state.keyed_state import KeyContext, KeyedStates, WithoutState
@@ -46,47 +40,31 @@ from millstream.runtime.windows.aligned import AlignedWindows
 from millstream.runtime.windows.calls import caller
 from millstream.runtime.windows.change import CONTENTS, SESSIONS, Former, panes_name
 from millstream.runtime.windows.contexts import FiringContext, NamedStates, NoWindowState
+from millstream.runtime.windows.from_columns import ColumnsToPanes
 from millstream.runtime.windows.kept import KeptWindows
 from millstream.runtime.windows.operator import WindowOperator
 from millstream.runtime.windows.sessions import SessionWindows
 from millstream.runtime.windows.typed_accumulator import with_fitted_accumulators
 
-__all__ = ["AlignedWindowUnit", "GeneralWindows", "SessionWindowUnit", "WindowUnit", "window_unit"]
+__all__ = [
+    "AlignedWindowUnit",
+    "GeneralWindows",
+    "SessionWindowUnit",
+    "WindowUnit",
+    "window_unit",
+]
 
 Op = TypeVar("Op", bound=WindowOp)
-
-_ALIGNED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
-_SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
-_DEFAULT_CLEAR = {ProcessWindowFunction.clear, ProcessAllWindowFunction.clear}
 
 
 def window_unit(builder: ChainBuilder, node: StreamNode) -> _Windows[WindowOp]:
     """The unit that serves the windows of a program."""
     op: Any = node.operator
-    if not _is_simple(op):
-        return WindowUnit(builder, node)
-    if type(op.assigner) in _SESSIONS:
-        return SessionWindowUnit(builder, node)
-    if type(op.assigner) is TumblingEventTimeWindows or (
-        # Flink never calls `merge` for windows that do not merge, so programs leave it empty.
-        builder.settings.share_panes
-        and op.kind == "aggregate"
-        and not never_returns(op.incremental.merge)
-    ):
+    if keeps_panes(op, share_panes=builder.settings.share_panes):
         return AlignedWindowUnit(builder, node)
+    if keeps_sessions(op):
+        return SessionWindowUnit(builder, node)
     return WindowUnit(builder, node)
-
-
-def _is_simple(op: WindowOp) -> bool:
-    """True if the windows are of a kind whose end alone says when they fire, with one value per window."""
-    clear = getattr(type(op.function), "clear", None)
-    return (
-        type(op.assigner) in (*_ALIGNED, *_SESSIONS)
-        and type(op.trigger) is EventTimeTrigger
-        and op.evictor is None
-        and op.kind in ("reduce", "aggregate")
-        and (clear is None or clear in _DEFAULT_CLEAR)
-    )
 
 
 class _Windows(TimedUnit[Op]):
@@ -182,9 +160,7 @@ class _SimpleWindows(_Windows[WindowOp]):
         if op.function is not None:
             scoped = KeyedStates(self.store, node.uid, node.name, self._scope)
             windows: KeyedStateStore = (
-                NoWindowState(node.name)
-                if type(op.assigner) in _SESSIONS
-                else NamedStates(scoped, "window:")
+                NoWindowState(node.name) if keeps_sessions(op) else NamedStates(scoped, "window:")
             )
             self._context = FiringContext(None, windows, NamedStates(self.keyed_states))
             self.apply = caller(op, self._context, self.current)
@@ -270,6 +246,7 @@ class AlignedWindowUnit(_SimpleWindows):
     def __init__(self, builder: ChainBuilder, node: StreamNode) -> None:
         super().__init__(builder, node)
         panes = self._panes()
+        self._columns: ColumnsToPanes | None = None
         former, kept = self.former("panes")
         self.is_kept_by(
             AlignedWindows(
@@ -284,6 +261,19 @@ class AlignedWindowUnit(_SimpleWindows):
                 self.enter,
             )
         )
+
+        if adds_columns(node, share_panes=builder.settings.share_panes):
+            self._columns = ColumnsToPanes(self.operator, panes, self.op.incremental)
+
+    def takes_columns(self) -> bool:
+        """True if what is to be added is known without calling anything."""
+        return self._columns is not None
+
+    def take_columns(self, batch: KeyedRows | Partials) -> bool:
+        """Rows by key, or what they come to."""
+        assert self._columns is not None
+        self._columns.take(batch)
+        return True
 
     def _panes(self) -> Panes:
         uid, name = self.node.uid, panes_name(self.op)

@@ -194,7 +194,7 @@ class _KeyGroup:
             self._process(index, self._records(payload).records, None, 0)
         buffers.clear()
         self._end_key()
-        yield from self._task._full_rows(self._chain)
+        yield from self._task.full_rows(self._chain)
 
     def _run_plain(self, buffers: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
         """As `_run_keys`, where records have no times and come through one input."""
@@ -213,8 +213,8 @@ class _KeyGroup:
             self._process(0, by_key.pop(key), None, 0)
             self._end_key()
             if number % _KEYS == 0:
-                yield from self._task._full_rows(self._chain)
-        yield from self._task._full_rows(self._chain)
+                yield from self._task.full_rows(self._chain)
+        yield from self._task.full_rows(self._chain)
 
     def _run_keys(self, items: Iterable[tuple[Any, Item]]) -> Iterator[pa.RecordBatch]:
         by_key: dict[Any, list[Item]] = {}
@@ -231,8 +231,8 @@ class _KeyGroup:
             self._run_items(of_key)
             self._end_key()
             if number % _KEYS == 0:
-                yield from self._task._full_rows(self._chain)
-        yield from self._task._full_rows(self._chain)
+                yield from self._task.full_rows(self._chain)
+        yield from self._task.full_rows(self._chain)
 
     def _run_items(self, items: list[Item], done: int = 0) -> None:
         """Run the chain over records of a key, which are in the order of rule 60: those of one input at a time."""
@@ -297,9 +297,9 @@ class _KeyGroup:
         while chunk := list(islice(items, CHUNK)):
             self._run_items(chunk, done)
             done += len(chunk)
-            yield from self._task._full_rows(self._chain)
+            yield from self._task.full_rows(self._chain)
         self._end_key()
-        yield from self._task._full_rows(self._chain)
+        yield from self._task.full_rows(self._chain)
 
 
 def _brought(record: tuple[Any, Any]) -> Any:

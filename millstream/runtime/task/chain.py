@@ -50,6 +50,11 @@ class Chain:
         self.inputs: tuple[Callable[[Iterable[Any]], None], ...] = made[:input_count]
         for attach, function in zip(builder.entries.values(), made[input_count:], strict=True):
             attach(function)
+        head = units[self.vertex.head.id]
+        self.columns: Callable[[Any], bool] | None = None
+        """Takes columns in the place of the first input's records, and says whether it did; None if it takes none."""
+        if builder.settings.columns and head.takes_columns():
+            self.columns = head.take_columns
         self.units = list(units.values())
         self.key_ends = [unit.end_key for unit in that_do(self.units, "end_key")]
         # A chain may be long, and most of it does nothing when an epoch begins or ends.
@@ -60,12 +65,12 @@ class Chain:
         self.counting = builder.counting
         self.sinks = [node.uid for node in builder.vertex.nodes if node.is_sink]
         self.settings = builder.settings
-        head = builder.vertex.head.operator
+        source = builder.vertex.head.operator
         # A source may give one object again and again, and again after a failure.
         self.copies_input = (
             not builder.settings.object_reuse
-            and isinstance(head, SourceOp)
-            and bool(head.source.keeps_records())
+            and isinstance(source, SourceOp)
+            and bool(source.source.keeps_records())
         )
         self.time = ChainTime(builder, units, inputs, input_count)
         self.store = builder.store

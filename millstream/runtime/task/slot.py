@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from millstream.api.source import SourceReader
+from millstream.graph.job_graph import JobVertex
 from millstream.graph.level_plan import Edge
-from millstream.graph.operators import SourceOp
+from millstream.graph.operators import CollectOp, SourceOp
 from millstream.graph.partitioning import Strategy
 from millstream.redaction import get_logger
 from millstream.runtime.codegen.builder import ChainBuilder, ChainSettings
 from millstream.runtime.codegen.unit import OperatorUnit
+from millstream.runtime.operators.column_exchange import KeyedColumnWriter
 from millstream.runtime.operators.feedback import FeedbackReader
 from millstream.runtime.operators.registry import make_units
 from millstream.runtime.state.store import StateStore
@@ -23,8 +26,9 @@ from millstream.runtime.task.dependencies import prepared
 from millstream.runtime.task.failure import explain_call
 from millstream.runtime.task.spec import JobSpec, VertexSpec, store_name
 from millstream.runtime.task.state_access import table_maker
+from millstream.runtime.wire.column_output import ColumnWriter
 from millstream.runtime.wire.output import EdgeWriter
-from millstream.runtime.wire.rows import RowBatch
+from millstream.runtime.wire.rows import RowBatch, client_node
 from millstream.storage.storage import Storage
 
 __all__ = ["Slot", "SlotKey", "calling", "close_run", "drop_slot", "slot_for"]
@@ -80,8 +84,12 @@ class Slot:
             targets = (subtask,) if edge is None else edge.targets_of(subtask)
             if edge is not None and by_group:
                 targets = edge.targets_of_groups()
-            return EdgeWriter(
-                edge_id,
+            make: Callable[..., EdgeWriter] = partial(EdgeWriter, edge_id)
+            if edge is None and _makes_frame(own, edge_id) and job.columns:
+                make = partial(ColumnWriter, edge_id)
+            elif edge is not None and edge.columns is not None:
+                make = partial(KeyedColumnWriter, edge)
+            return make(
                 operator,
                 targets,
                 self.rows,
@@ -106,6 +114,7 @@ class Slot:
             batch=job.batch,
             object_reuse=job.object_reuse,
             share_panes=job.share_panes,
+            columns=job.columns,
             ask_generators=job.ask_generators,
             stamped=vertex.stamped,
             carried=vertex.carried,
@@ -153,6 +162,12 @@ class Slot:
                 _close_functions(chain)
         for reader in self.readers.values():
             reader.close()
+
+
+def _makes_frame(vertex: JobVertex, edge_id: int) -> bool:
+    """True of the edge to the driver of records that a frame is made of."""
+    node = next(node for node in vertex.nodes if node.id == client_node(edge_id))
+    return isinstance(node.operator, CollectOp) and node.operator.schema is not None
 
 
 def _timeout_of(edge: Edge | None, default: int) -> int:

@@ -87,6 +87,7 @@ class JobSpec:
     dependencies: Dependencies = field(default_factory=Dependencies)
     ask_generators: bool = True
     share_panes: bool = True
+    columns: bool = True
     object_reuse: bool = False
     batch: bool = False
     # Rows come to a level in order.

@@ -39,9 +39,11 @@ from millstream.redaction import get_logger
 from millstream.runtime.base import clock
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.codegen.unit import OperatorUnit
+from millstream.runtime.columns.records import as_records
 from millstream.runtime.state.copying import own
 from millstream.runtime.task.chain import Chain
 from millstream.runtime.task.chain_time import OF_THE_JOB
+from millstream.runtime.task.columns import CHUNK, ColumnInput
 from millstream.runtime.task.failure import explain, explain_decoding, explain_source
 from millstream.runtime.task.latency import LatencyMarkers
 from millstream.runtime.task.slot import calling, drop_slot, slot_for
@@ -61,10 +63,6 @@ from millstream.runtime.wire.rows import BATCH_BYTES, FLOW_BYTES, REPORT, own_ch
 __all__ = ["LevelTask"]
 
 _log = get_logger(__name__)
-
-# Records of one split or buffer that are handed to a chain at a time. In between lists are checked for being full, and
-# periodic generators are asked (rule 1 names the number).
-CHUNK = 1024
 
 _HOST = socket.gethostname()
 
@@ -163,6 +161,9 @@ class LevelTask:
     def _read_split(self, chain: Chain, part: SplitRange) -> Iterator[pa.RecordBatch]:
         split, start, end = part.progress.split, part.progress.start, part.progress.end
         position = f"split '{split}', positions {start} to {end}, record {{index}} of these"
+        if chain.columns is not None and part.records is None:
+            yield from self._read_columns(chain, part.progress, position)
+            return
         source: Iterator[Any] | None = None
         done = 0
         while True:
@@ -216,28 +217,60 @@ class LevelTask:
         first = done + len(chunk) - len(values)
         yield from self._process(chain, 0, values, stamps, position, first, split, start)
 
-    def run_frame(
-        self, node: int, channel: int, chunks: Iterable[list[Any]], *, ended: bool
+    def _read_columns(
+        self, chain: Chain, progress: SplitProgress, position: str
     ) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a Spark frame, already turned into records."""
-        return self._guarded(lambda: self._run_frame(node, channel, chunks, ended))
+        """The same for a source that gives columns to a chain that takes them."""
+        split, start = progress.split, progress.start
+        rows = ColumnInput(self, chain, position, split, start)
+        source: Iterator[pa.RecordBatch] | None = None
+        while True:
+            try:
+                if source is None:
+                    reader = self._slot.reader(chain)
+                    source = iter(reader.read_columns(split, start, progress.end))
+                batch = next(source, None)
+            except Exception as error:
+                where = position.replace("{index}", str(rows.done))
+                raise explain_source(error, chain.vertex.head, where) from error
+            if batch is None:
+                break
+            marker = self._markers.due()
+            yield from rows.take(batch)
+            if marker:
+                self._markers.passed(chain, marker)
+        yield from rows.cut()
+        vertex_id = chain.vertex.id
+        self._records_in[vertex_id] = self._records_in.get(vertex_id, 0) + rows.done
+
+    def run_frame(
+        self, node: int, channel: int, batches: Iterable[pa.RecordBatch], *, ended: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a Spark frame."""
+        return self._guarded(lambda: self._run_frame(node, channel, batches, ended))
 
     def _run_frame(
-        self, node: int, channel: int, chunks: Iterable[list[Any]], ended: bool
+        self, node: int, channel: int, batches: Iterable[pa.RecordBatch], ended: bool
     ) -> Iterator[pa.RecordBatch]:
         chain = self._begin(self._vertex(node))
         for writer in chain.writers.values():
             writer.start(channel)
         position = f"partition {channel}, record {{index}} of this epoch"
-        done = 0
+        done, source = 0, f"partition {channel}"
+        rows = ColumnInput(self, chain, position, source)
         chain.time.begin_split({}, new=False, records=True, quiet_ms=0)
-        for chunk in chunks:
+        for batch in batches:
             began, marker = self._now(), self._markers.due()
-            yield from self._process(chain, 0, chunk, None, position, done, f"partition {channel}")
+            if chain.columns is not None:
+                yield from rows.take(batch)
+                yield from rows.cut()
+            else:
+                records = as_records(batch, batch.num_columns)
+                yield from self._process(chain, 0, records, None, position, done, source)
             if marker:
                 self._markers.passed(chain, marker)
             self._worked(node, began)
-            done += len(chunk)
+            done += batch.num_rows
         with self._explaining(chain):
             chain.time.end_split(finished=False, over=False)
         self._records_in[node] = done
@@ -306,16 +339,16 @@ class LevelTask:
                 continue
             stop = len(buffer.records) if mark is None else mark.place
             if stop > done:
-                part = (
-                    buffer.records
-                    if stop - done == len(buffer.records)
-                    else buffer.records[done:stop]
-                )
-                times = stamps if stamps is None or part is buffer.records else stamps[done:stop]
+                whole = stop - done == len(buffer.records)
                 source = f"channel {row.channel}"
-                yield from self._process(
-                    chain, edge.input_index, part, times, position, done, source
-                )
+                if type(buffer.records) is list:
+                    part = buffer.records if whole else buffer.records[done:stop]
+                    times = stamps if stamps is None or whole else stamps[done:stop]
+                    yield from self._process(
+                        chain, edge.input_index, part, times, position, done, source
+                    )
+                else:
+                    yield from self._process_columns(chain, buffer.records, position, source)
                 done = stop
             if mark is None:
                 continue
@@ -323,7 +356,7 @@ class LevelTask:
                 self._ended = True
             with self._explaining(chain):
                 chain.time.received(row.edge, row.channel, mark.kind, mark.value)
-            yield from self._full_rows(chain)
+            yield from self.full_rows(chain)
         for marker in markers:
             self._markers.passed(chain, marker)
         self._worked(vertex_id, began)
@@ -366,9 +399,10 @@ class LevelTask:
             due = chain.time.next_tick()
             if due is not None and due <= (now := clock.now()):
                 chain.time.tick(now)
-        yield from self._full_rows(chain)
+        yield from self.full_rows(chain)
 
-    def _full_rows(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+    def full_rows(self, chain: Chain) -> Iterator[pa.RecordBatch]:
+        """Send the buffers that are full, and the rows if they are many."""
         for writer in chain.writers.values():
             writer.flush_full()
         if self.rows.size >= self._most_bytes:
@@ -417,6 +451,20 @@ class LevelTask:
                 writer.flush_full()
             if self.rows.size >= self._most_bytes:
                 yield self.rows.take()
+
+    def _process_columns(
+        self, chain: Chain, columns: Any, position: str, source: str
+    ) -> Iterator[pa.RecordBatch]:
+        """A buffer of columns, which are sent only to who takes them."""
+        assert chain.columns is not None
+        chain.cursor.at_columns(source, 0, len(columns))
+        try:
+            chain.columns(columns)
+            chain.time.periodic()
+        except Exception as error:
+            raise explain(error, chain, len(columns) - 1, position) from error
+        reached("mid batch")
+        yield from self.full_rows(chain)
 
     # -- begin and end ----------------------------------------------------------------------------------
 
@@ -650,7 +698,7 @@ class LevelTask:
             chain.time.end()
             if not self.job.batch:
                 _mark_all(chain, END_OF_INPUT, OF_THE_JOB)
-        yield from self._full_rows(chain)
+        yield from self.full_rows(chain)
 
     def _save_state(
         self,

@@ -29,6 +29,7 @@ from millstream.runtime.state.keyed_state import KeyContext
 from millstream.runtime.state.panes import Pane, Panes
 from millstream.runtime.state.table import ATOMIC, DELETED, MISSING, isolate
 from millstream.runtime.windows.change import Former, panes_name
+from millstream.runtime.windows.grouping import last_end
 from millstream.runtime.windows.kept import KeptWindows
 from millstream.runtime.windows.simple import Apply, SimpleWindows
 
@@ -82,11 +83,7 @@ class AlignedWindows(SimpleWindows):
     @watermark.setter
     def watermark(self, watermark: int) -> None:
         self._watermark = watermark
-        # The last end at or before the watermark: panes before it have been read by a window. When time is over, so is
-        # every window, also one whose end lies beyond.
-        at = watermark + 1 if watermark < MAX_TIME else MAX_TIME + self.size + self.slide
-        # Records without a timestamp must not pass for very old ones (rule 9).
-        self.fired = max(at - (at - self.offset - self.size) % self.slide, NO_TIME + 1)
+        self.fired = last_end(watermark, self.size, self.slide, self.offset)
 
     # -- records --------------------------------------------------------------------------------------------
 
@@ -113,23 +110,27 @@ class AlignedWindows(SimpleWindows):
         """A record that is in a window which has fired, or in none (rules 20 and 21)."""
         if timestamp == NO_TIME:
             raise no_timestamp(self._assigner)
+        if not self.still_added(timestamp, key, lambda so_far: self.add(value, so_far)):
+            self.late(value, timestamp)
+
+    def still_added(self, timestamp: int, key: Any, add: Callable[[Any], Any]) -> bool:
+        """Change the accumulator of a time that is in a window which has fired; those that have and are kept for late
+        records fire again. False if none of its windows is there any more."""
         pane, watermark = self.pane_of(timestamp), self._watermark
         windows = list(self._windows_of(timestamp))
         live = [end for end in windows if end - 1 + self._lateness > watermark]
-        if watermark == MAX_TIME:
-            live = []
-        if pane is None or not live:
-            self._late(value, timestamp)
-            return
+        if pane is None or not live or watermark == MAX_TIME:
+            return False
         accumulators = self.open_pane(pane)
         so_far = accumulators.get(key, MISSING)
         if so_far is MISSING:
             so_far = self.before(pane, key)
-        accumulators[key] = self.add(value, so_far)
+        accumulators[key] = add(so_far)
         self._stale.add(key)
         for end in live:
             if end - 1 <= watermark:
                 self._fire_key(end, key)
+        return True
 
     def _windows_of(self, timestamp: int) -> Iterator[int]:
         """The ends of a record's windows, the last one first, as Flink gives them."""

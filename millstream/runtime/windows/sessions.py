@@ -126,7 +126,7 @@ class SessionWindows(SimpleWindows):
         else:
             end = self._assigner.assign_windows(value, timestamp, None)[0].end
         if self._watermark == MAX_TIME:
-            self._late(value, timestamp)
+            self.late(value, timestamp)
             return
         sessions = self._changed(key)
         if sessions is None:
@@ -167,7 +167,7 @@ class SessionWindows(SimpleWindows):
         touching = [s for s in sessions if s[0] <= end and timestamp <= s[1]] if sessions else ()
         if not touching:
             if end - 1 + self._lateness <= self.watermark:
-                self._late(value, timestamp)
+                self.late(value, timestamp)
                 return
             session = [timestamp, end, self._first(value)]
             sessions.insert(sum(other[0] < timestamp for other in sessions), session)

@@ -54,7 +54,7 @@ class SimpleWindows:
         """The time of the clock, in milliseconds."""
         return clock.now()
 
-    def _late(self, value: Any, timestamp: int) -> None:
+    def late(self, value: Any, timestamp: int) -> None:
         """None of a record's windows is there any more. That alone does not make it late (rule 20)."""
         if min(timestamp + self._lateness, MAX_TIME) > self._watermark:
             return

@@ -9,7 +9,8 @@ version u8 | flags u8 | marks u16 | records u32 | marks: (place u32, kind u8, va
 
 The body is a pickle of the list of records without memo. Measured on 4,096 tuples of (str, int): 51 ns a record
 to write and 95 to read, against 100 and 104 for a plain pickle, and 150 and 85 for `marshal`, which would also
-need every field's type checked because it turns numpy values and arrays into bytes without a word.
+need every field's type checked because it turns numpy values and arrays into bytes without a word. Where the records
+are columns, the body is Arrow's stream of them, and marks stand before all or behind all of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from millstream.runtime.columns.payload import Sent, decode_columns, encode_columns
+
 __all__ = [
     "ACTIVE",
     "END_OF_INPUT",
@@ -34,6 +37,7 @@ __all__ = [
     "decode",
     "dumps",
     "encode",
+    "encode_sent",
     "plain_pickle",
 ]
 
@@ -46,6 +50,7 @@ ACTIVE = 4
 LATENCY = 5
 
 _TIMESTAMPS = 1
+_COLUMNS = 2
 _HEADER = struct.Struct("<BBHI")
 _MARK = struct.Struct("<IBq")
 _PROTOCOL = 5
@@ -60,9 +65,9 @@ class Mark(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """A decoded buffer."""
+    """A decoded buffer. Its records are a list, or columns that stand for as many as their length says."""
 
-    records: list[Any]
+    records: Any
     timestamps: Sequence[int] | None
     marks: Sequence[Mark]
 
@@ -111,6 +116,12 @@ def encode(
     return b"".join(parts)
 
 
+def encode_sent(columns: Sent, marks: Sequence[Mark] = ()) -> bytes:
+    """A buffer of columns as bytes."""
+    head = _HEADER.pack(VERSION, _COLUMNS, len(marks), len(columns))
+    return b"".join([head, *(_MARK.pack(*mark) for mark in marks), encode_columns(columns)])
+
+
 def decode(payload: Any) -> Buffer:
     """The buffer behind bytes, or behind anything with the buffer protocol; records are not copied twice."""
     view = memoryview(payload)
@@ -121,6 +132,9 @@ def decode(payload: Any) -> Buffer:
     place = _HEADER.size
     marks = [Mark(*_MARK.unpack_from(view, place + i * _MARK.size)) for i in range(mark_count)]
     place += mark_count * _MARK.size
+    if flags & _COLUMNS:
+        # A copy, because Arrow's arrays want to begin at a multiple of 8.
+        return Buffer(decode_columns(bytes(view[place:])), None, marks)
     timestamps = None
     if flags & _TIMESTAMPS:
         timestamps = array("q")

@@ -149,6 +149,17 @@ class EdgeWriter:
             raise self._unserializable(records, error) from None
         if stamps is not None:
             stamps.clear()
+        count = len(records)
+        self.post(index, payload, count)
+        if count:
+            fitting = self.max_bytes * count // len(payload)
+            self.limit = max(1, min(self.max_records, fitting, self.limit * 4))
+        # The generated code holds on to the list's `append`, so the list must stay the same object.
+        records.clear()
+        marks.clear()
+
+    def post(self, index: int, payload: bytes, count: int) -> None:
+        """Send a buffer of so many records."""
         sequence = self.sequence
         if self.by_group:
             sequence += (index + 1) << GROUP_SHIFT
@@ -157,14 +168,7 @@ class EdgeWriter:
             self.bytes_out += len(payload)
             self.buffers_out += 1
         self.sequence += 1
-        count = len(records)
         self.records_out += count
-        if count:
-            fitting = self.max_bytes * count // len(payload)
-            self.limit = max(1, min(self.max_records, fitting, self.limit * 4))
-        # The generated code holds on to the list's `append`, so the list must stay the same object.
-        records.clear()
-        marks.clear()
 
     @property
     def waits(self) -> bool:

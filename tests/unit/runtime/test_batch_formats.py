@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 
 from millstream.common.types import Row
 from millstream.errors import UserFunctionError
-from millstream.runtime.operators.batch_formats import (
-    FORMATS,
-    BatchShape,
-    mask_of,
-    records_of,
-    shape_of,
-)
+from millstream.runtime.columns.shapes import BatchShape, shape_of
+from millstream.runtime.operators.batch_formats import FORMATS, mask_of, records_of
 
 Point = namedtuple("Point", "x y")
 BIG = 2**80
