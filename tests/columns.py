@@ -27,7 +27,9 @@ class ColumnSource(Source):
         return False
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        return _Splits({name: sum(b.num_rows for b in split) for name, split in self.splits.items()})
+        return _Splits(
+            {name: sum(b.num_rows for b in split) for name, split in self.splits.items()}
+        )
 
     def create_reader(self) -> SourceReader:
         return _Reader(self.splits)
