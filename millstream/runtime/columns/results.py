@@ -87,7 +87,9 @@ def _array(column: Any) -> pa.Array | None:
     """A column that a function has given; None if it is not seen to be plain values, or may be something else."""
     pandas = sys.modules.get("pandas")
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        return plain_array(array_of(column), nanoseconds=True)
+        made = plain_array(array_of(column), nanoseconds=True)
+        # What Arrow made of an array of NumPy's without copying it changes when the function writes into that again.
+        return None if made is None else pa.concat_arrays([made])
     if type(column) is list:
         return _of_objects(column)
     if pandas is not None and type(column) is pandas.Series and isinstance(column.dtype, np.dtype):
@@ -109,7 +111,8 @@ def _of_numpy(array: Any) -> pa.Array | None:
     return None
 
 
-_PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+# Not ints: a column that has ints in one batch and floats in the next is not one of ints, whose sums need no order.
+_PLAIN = {str: pa.string(), float: pa.float64(), bool: pa.bool_()}
 
 
 def _of_objects(values: list[Any]) -> pa.Array | None:
@@ -122,6 +125,6 @@ def _of_objects(values: list[Any]) -> pa.Array | None:
         return None
     try:
         return pa.array(values, wanted)
-    except (pa.ArrowException, OverflowError, ValueError):
-        # An int of more than 64 bits, or half of a character.
+    except (pa.ArrowException, ValueError):
+        # Half of a character.
         return None

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from millstream.common.constants import MAX_TIME
 from millstream.graph.level_plan import Edge
 from millstream.runtime.columns.batch import ColumnBatch
 from millstream.runtime.columns.payload import KeyedRows, Partials, Sent
@@ -143,7 +144,8 @@ class KeyedColumnWriter(ColumnWriter):
         self.post_columns(index, columns, [*marks, *(Mark(count, *mark) for mark in run.behind)])
 
     def _runs(self, gathered: Gathered, numbers: Ints) -> Iterator[_Run]:
-        """The rows with the marks around them, cut before rows that are late by the watermarks before them."""
+        """The rows with the marks around them, cut before rows that are late by the watermarks before them, and behind
+        marks that are not watermarks: while a channel is idle, time goes on without it."""
         before: list[tuple[int, int]] = []
         behind: list[tuple[int, int]] = []
         start = stop = 0
@@ -151,8 +153,9 @@ class KeyedColumnWriter(ColumnWriter):
         for held in gathered:
             if isinstance(held, tuple):
                 (behind if stop > start else before).append(held)
-                if held[0] == WATERMARK and stop > start:
-                    fired = self._numbers.fired(held[1])
+                if stop > start and fired != MAX_TIME:
+                    over = held[0] != WATERMARK
+                    fired = MAX_TIME if over else self._numbers.fired(held[1])
                 continue
             end = stop + len(held)
             if fired is not None and self._numbers.start(int(numbers[stop:end].min())) < fired:

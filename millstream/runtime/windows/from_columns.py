@@ -23,6 +23,7 @@ from millstream.runtime.windows.grouping import (
     Ints,
     PaneNumbers,
     accumulators,
+    counts_of,
     sums_of_floats,
 )
 from millstream.runtime.wire.keys import canonical
@@ -163,9 +164,14 @@ class ColumnsToPanes:
         place: int, column: pa.Array, groups: Groups, accumulated: list[Any]
     ) -> list[Any]:
         """Accumulators with the sums of a column's values added in one place."""
-        olds = [accumulator[place] for accumulator in accumulated]
-        begun = np.array([-0.0 if old is None else float(old) for old in olds])
-        counts, sums = sums_of_floats(column, groups, begun)
+        counts = counts_of(column, groups)
+        begun = np.full(len(groups), -0.0)
+        for group in np.flatnonzero(counts).tolist():
+            old = accumulated[group][place]
+            if old is not None:
+                # Of an int a float, as it is when one is added; what no float can be added to says so.
+                begun[group] = old + -0.0
+        sums = sums_of_floats(column, groups, begun)
         return [
             (*accumulator[:place], new, *accumulator[place + 1 :]) if count else accumulator
             for accumulator, new, count in zip(

@@ -23,7 +23,7 @@ import pyarrow as pa
 from millstream.api.aggregates import FieldAggregate
 from millstream.common.constants import MAX_TIME, NO_TIME
 
-__all__ = ["Groups", "Ints", "PaneNumbers", "accumulators", "last_end", "sums_of_floats"]
+__all__ = ["Groups", "Ints", "PaneNumbers", "accumulators", "counts_of", "last_end", "sums_of_floats"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -159,15 +159,21 @@ def accumulators(
     return places
 
 
+def counts_of(column: pa.Array, groups: Groups) -> Ints:
+    """How many values each group has."""
+    counts: Ints = np.bincount(_present(column, groups)[1], minlength=len(groups))
+    return counts
+
+
 def sums_of_floats(
     column: pa.Array, groups: Groups, begun: npt.NDArray[np.float64]
-) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """How many values each group has, and their sums, added one after the other to what they begin with: -0.0 if there
-    is nothing yet, to which a number can be added and stays as it is."""
+) -> npt.NDArray[np.float64]:
+    """The sums of each group's values, added one after the other to what they begin with: -0.0 if there is nothing yet,
+    to which a number can be added and stays as it is."""
     values, of_row = _present(column, groups)
     with np.errstate(all="ignore"):
         np.add.at(begun, of_row, values)
-    return np.bincount(of_row, minlength=len(groups)), begun
+    return begun
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[Any, Ints]:
