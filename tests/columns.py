@@ -14,11 +14,15 @@ from millstream.runtime.columns.records import as_records
 class ColumnSource(Source):
     """Reads splits, each a list of batches; a position is the number of a row."""
 
-    def __init__(self, *splits: Sequence[pa.RecordBatch]) -> None:
+    def __init__(
+        self, *splits: Sequence[pa.RecordBatch], upto: int | None = None, unbounded: bool = False
+    ) -> None:
+        self.upto = upto
+        self.unbounded = unbounded
         self.splits = {f"split {number}": list(split) for number, split in enumerate(splits)}
 
     def boundedness(self) -> Boundedness:
-        return Boundedness.BOUNDED
+        return Boundedness.CONTINUOUS_UNBOUNDED if self.unbounded else Boundedness.BOUNDED
 
     def gives_columns(self) -> bool:
         return True
@@ -27,26 +31,34 @@ class ColumnSource(Source):
         return False
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        return _Splits(
-            {name: sum(b.num_rows for b in split) for name, split in self.splits.items()}
-        )
+        sizes = {name: sum(b.num_rows for b in split) for name, split in self.splits.items()}
+        if self.upto is not None:
+            sizes = {name: min(size, self.upto) for name, size in sizes.items()}
+        return _Splits(sizes, self.unbounded)
 
     def create_reader(self) -> SourceReader:
         return _Reader(self.splits)
 
 
+ALL_READ: set[str] = set()
+"""The splits that have been read as far as they go, by sources that do not end."""
+
+
 class _Splits(SplitEnumerator):
-    def __init__(self, sizes: dict[str, int]) -> None:
+    def __init__(self, sizes: dict[str, int], unbounded: bool) -> None:
         self._sizes = sizes
+        self._unbounded = unbounded
 
     def discover(self) -> list[str]:
         return list(self._sizes)
 
     def available(self, split: str, position: int) -> int:
+        if position == self._sizes[split] and self._unbounded:
+            ALL_READ.add(split)
         return self._sizes[split]
 
     def finished(self, split: str, position: int) -> bool:
-        return position == self._sizes[split]
+        return not self._unbounded and position == self._sizes[split]
 
 
 class _Reader(SourceReader):
@@ -61,7 +73,9 @@ class _Reader(SourceReader):
         at = 0
         for batch in self._splits[split]:
             first, last = max(start - at, 0), min(end - at, batch.num_rows)
-            # Batches without rows are batches too.
-            if first < last or not batch.num_rows:
+            if first < last:
                 yield batch.slice(first, last - first)
+            elif not batch.num_rows:
+                # A batch without rows is one too.
+                yield batch
             at += batch.num_rows
