@@ -2,7 +2,7 @@
 
 A function that is given columns must calculate as with columns made from records: a Python int has no 32 bits to
 overflow, and a float is a double. So columns are widened before anybody sees them. A type is *plain* if its values
-become Python's and come back as they were; all others (structs, maps, lists, decimals, nanoseconds) are for who makes
+become Python's and come back as they were; all others (structs, maps, lists, decimals, durations, nanoseconds) are for who makes
 records of them.
 """
 
@@ -49,8 +49,6 @@ def plain_type(kind: pa.DataType, *, nanoseconds: bool = False) -> pa.DataType |
         return pa.binary()
     if is_.is_timestamp(kind) and _has_zone(kind):
         return pa.timestamp("us", kind.tz) if nanoseconds or kind.unit != "ns" else None
-    if is_.is_duration(kind):
-        return pa.duration("us") if nanoseconds or kind.unit != "ns" else None
     if is_.is_time32(kind) or (is_.is_time64(kind) and kind.unit == "us"):
         return pa.time64("us")
     return None

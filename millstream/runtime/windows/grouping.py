@@ -23,7 +23,15 @@ import pyarrow as pa
 from millstream.api.aggregates import FieldAggregate
 from millstream.common.constants import MAX_TIME, NO_TIME
 
-__all__ = ["Groups", "Ints", "PaneNumbers", "accumulators", "counts_of", "last_end", "sums_of_floats"]
+__all__ = [
+    "Groups",
+    "Ints",
+    "PaneNumbers",
+    "accumulators",
+    "counts_of",
+    "last_end",
+    "sums_of_floats",
+]
 
 Ints = npt.NDArray[np.int64]
 

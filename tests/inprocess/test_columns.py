@@ -1,0 +1,242 @@
+"""Columns of every type through functions over batches, forks, unions and windows: by columns and by rows the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from millstream.common import WatermarkStrategy
+from millstream.datastream import CoMapFunction, count, max_of, min_of, sum_of
+from millstream.datastream.window import TumblingEventTimeWindows
+from millstream.errors import MillstreamError
+from millstream.graph.operators import CollectOp
+from tests.columns import ColumnSource
+from tests.support import environment
+
+NOW = datetime(2026, 11, 18, 12, 0, 0, 123456)
+COLUMNS = {
+    "int8": pa.array([1, -1, None, 3], pa.int8()),
+    "uint64": pa.array([1, 2, 3, 2**63 - 1], pa.uint64()),
+    "beyond": pa.array([1, 2, 3, 2**64 - 1], pa.uint64()),
+    "float16": pa.array([1.5, 2.5, None, 0.0]).cast(pa.float16()),
+    "float32": pa.array([0.1, None, float("nan"), -0.0], pa.float32()),
+    "float64": pa.array([0.1, None, float("nan"), -0.0]),
+    "bool": pa.array([True, None, False, True]),
+    "string": pa.array(["a", "", None, "ß"]),
+    "large string": pa.array(["a", "", None, "ß"], pa.large_string()),
+    "string view": pa.array(["a", "", None, "ß"], pa.string_view()),
+    "dictionary": pa.array(["a", "b", None, "a"]).dictionary_encode(),
+    "binary": pa.array([b"a", b"", None, b"\x00"]),
+    "fixed binary": pa.array([b"ab", b"cd", None, b"\x00\x00"], pa.binary(2)),
+    "date32": pa.array([date(2026, 1, 1), None, date(1, 1, 1), date(9999, 12, 31)]),
+    "date64": pa.array([date(2026, 1, 1), None, date(1970, 1, 1), None], pa.date64()),
+    "moments": pa.array([NOW, None, NOW, datetime(1, 1, 1)], pa.timestamp("us")),
+    "seconds": pa.array([0, None, -1, 5], pa.timestamp("s")),
+    "nanoseconds": pa.array([0, None, 1000, 5000], pa.timestamp("ns")),
+    "zone": pa.array([NOW.replace(tzinfo=UTC), None] * 2, pa.timestamp("us", "Europe/Berlin")),
+    "offset": pa.array([NOW.replace(tzinfo=UTC), None] * 2, pa.timestamp("us", "+05:30")),
+    "time": pa.array([time(1, 2, 3), None, time(0), time(23, 59)], pa.time64("us")),
+    "duration": pa.array([timedelta(seconds=1), None, timedelta(0), timedelta(days=-1)]),
+    "decimal": pa.array([Decimal("1.50"), None, Decimal("2.25"), Decimal("0.00")]),
+    "list": pa.array([[1, 2], [], None, [None]]),
+    "struct": pa.array([{"x": 1}, None, {"x": None}, {"x": 4}]),
+    "map": pa.array([[("a", 1)], [], None, [("b", 2)]], pa.map_(pa.string(), pa.int64())),
+    "null": pa.nulls(4),
+    "sliced": pa.array([9, 1, 2, 3, 4, 9], pa.int64()).slice(1, 4),
+    "sliced bits": pa.array([None, True, False, None, True, False]).slice(1, 4),
+    "sliced text": pa.array(["x", "a", None, "b", "c"]).slice(1, 4),
+}
+
+
+def batch_of(column, name="c"):
+    more = {"k": pa.array(["a", "b", "a", "b"]), "at": pa.array([1, 2, 3, 4])}
+    return pa.RecordBatch.from_arrays([column, *more.values()], names=[name, *more])
+
+
+def told(given):
+    """What a function was given, to be compared."""
+    if isinstance(given, pa.Table):
+        return [(f.name, str(f.type)) for f in given.schema], repr(given.to_pylist())
+    if isinstance(given, dict):
+        return [(name, str(array.dtype), repr(array.tolist())) for name, array in given.items()]
+    return [(name, str(given[name].dtype), repr(given[name].tolist())) for name in given.columns]
+
+
+def run(batches, program, *, columns, parallelism=1):
+    """What the streams of a program give, or the code of the error that it ends with."""
+    outs: list[list] = []
+    env = environment(parallelism, millstream__columns=columns)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    stream = env.from_source(ColumnSource(batches), strategy, "source")
+    for made in program(stream):
+        outs.append([])
+        made._sink("out", CollectOp(outs[-1].extend))
+    try:
+        env.execute()
+    except MillstreamError as error:
+        return error.code
+    return [sorted(map(repr, out)) for out in outs]
+
+
+def both(batches, program, **options):
+    by_columns = run(batches, program, columns=True, **options)
+    assert by_columns == run(batches, program, columns=False, **options)
+    return by_columns
+
+
+def windows_of(stream, key="k", *aggregates):
+    windowed = stream.key_by(key).window(TumblingEventTimeWindows.of(2))
+    return windowed.aggregate_of(*(aggregates or (count(),)))
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+@pytest.mark.parametrize("batch_format", ["arrow", "numpy", "pandas"])
+def test_a_function_gets_the_same(name, batch_format):
+    batches = [batch_of(COLUMNS[name])]
+    found = []
+    for columns in (True, False):
+        env = environment(1, millstream__columns=columns)
+        stream = env.from_source(ColumnSource(batches), WatermarkStrategy.no_watermarks(), "source")
+        out: list = []
+        noted = stream.map_batches(noting, batch_format=batch_format)
+        noted._sink("out", CollectOp(out.extend))
+        NOTED.clear()
+        try:
+            env.execute()
+        except MillstreamError as error:
+            out = [error.code]
+        given = list(NOTED)
+        if name == "null" and batch_format == "arrow":
+            # Its type is the one thing that shows where a column came from.
+            given = []
+        found.append((given, list(map(repr, out))))
+    assert found[0] == found[1]
+
+
+NOTED: list = []
+
+
+def noting(given):
+    NOTED.append(told(given))
+    return given
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_keys_of_every_type(name):
+    both([batch_of(COLUMNS[name])], lambda stream: [windows_of(stream, "c")], parallelism=2)
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_aggregates_of_every_type(name):
+    batches = [batch_of(COLUMNS[name])]
+    both(batches, lambda stream: [windows_of(stream, "k", min_of("c"), max_of("c"), count())])
+    both(batches, lambda stream: [windows_of(stream, "k", sum_of("c"))])
+
+
+@pytest.mark.parametrize("name", ["größe", "a b", "_values", "values", "count", "at ", "f0"])
+def test_names_of_every_kind(name):
+    batches = [batch_of(COLUMNS["sliced"], name)]
+    both(batches, lambda stream: [windows_of(stream, "k", sum_of(name))])
+    both(batches, lambda stream: [windows_of(stream, lambda row: row[name], count())])
+
+
+def test_two_columns_of_one_name():
+    column = pa.array([1, 2])
+    twice = pa.RecordBatch.from_arrays([column, column, column], names=["c", "c", "at"])
+    both([twice], lambda stream: [windows_of(stream, 0)])
+
+
+def test_batches_without_rows():
+    full = batch_of(COLUMNS["sliced"])
+    found = both([full.slice(0, 0), full, full.slice(0, 0)], lambda stream: [windows_of(stream)])
+    assert len(found[0]) == 4
+    assert both([full.slice(0, 0)], lambda stream: [windows_of(stream)]) == [[]]
+
+
+def test_columns_whose_types_change():
+    """Ints in one batch, floats in the next, then texts that have no sum."""
+    for name in ("float64", "string", "null", "int8"):
+        batches = [batch_of(COLUMNS["sliced"]), batch_of(COLUMNS[name])]
+        both(batches, lambda stream: [windows_of(stream, "k", sum_of("c"), count())])
+
+
+def doubled(table):
+    return table.set_column(0, "c", pc.multiply(table["c"], 2))
+
+
+def positive(table):
+    return pc.greater(table["c"], 2)
+
+
+class Either(CoMapFunction):
+    def map1(self, value):
+        return value
+
+    def map2(self, value):
+        return value
+
+
+PROGRAMS = {
+    "a fork to rows": lambda s: [windows_of(s), s.map(lambda row: row.c)],
+    "a fork to columns": lambda s: [
+        windows_of(s),
+        windows_of(s.map_batches(doubled, batch_format="arrow"), "k", sum_of("c")),
+    ],
+    "a union with rows": lambda s: [windows_of(s.union(s.map(lambda row: row)), "k", sum_of("c"))],
+    "a union of columns": lambda s: [
+        windows_of(s.union(s.map_batches(doubled, batch_format="arrow")), "k", sum_of("c"))
+    ],
+    "a filter": lambda s: [windows_of(s.filter_batches(positive, batch_format="arrow"))],
+    "a filter of all": lambda s: [
+        windows_of(s.filter_batches(lambda t: pc.less(t["c"], -9), batch_format="arrow"))
+    ],
+    "connected streams": lambda s: [s.connect(windows_of(s)).map(Either())],
+    "windows of windows": lambda s: [
+        windows_of(s, "k", sum_of("c"))
+        .key_by(0)
+        .window(TumblingEventTimeWindows.of(4))
+        .aggregate_of(sum_of(1), count())
+    ],
+    "all windows": lambda s: [
+        s.window_all(TumblingEventTimeWindows.of(2)).aggregate_of(sum_of("c"))
+    ],
+    "a broadcast": lambda s: [s.broadcast().map(lambda row: row.c)],
+    "a rebalance": lambda s: [windows_of(s.rebalance(), "k", sum_of("c"))],
+    "a key that is made": lambda s: [windows_of(s, lambda row: (row.k, row.c % 2))],
+    "a key that is not there": lambda s: [windows_of(s, "nobody")],
+    "a field that is not there": lambda s: [windows_of(s, "k", sum_of("nobody"))],
+}
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_programs(name, parallelism):
+    batches = [batch_of(COLUMNS["sliced"]), batch_of(pa.array([5, 6, 7, 8]))]
+    both(batches, PROGRAMS[name], parallelism=parallelism)
+
+
+def test_a_function_that_writes_into_its_array_again():
+    """Arrow does not copy what it makes of NumPy's arrays."""
+    batches = [batch_of(pa.array([n, n + 1, n + 2, n + 3])) for n in range(0, 40, 4)]
+
+    def program(stream):
+        made = stream.map_batches(Reusing(), batch_format="arrow", batch_size=4)
+        return [windows_of(made, "k", sum_of("c"))]
+
+    both(batches, program)
+
+
+class Reusing:
+    def __init__(self):
+        self.array = None
+
+    def __call__(self, table):
+        given = table["c"].to_numpy()
+        if self.array is None:
+            self.array = given.copy()
+        self.array[: len(given)] = given * 3
+        return table.set_column(0, "c", pa.array(self.array[: len(given)]))
