@@ -91,7 +91,7 @@ def test_files(make_env: Any, tmp_path: Path, columns: str) -> None:
     writers = ParquetBulkWriters.for_row_type(WRITTEN)
     results.sink_to(FileSink.for_bulk_format(str(tmp_path / "out"), writers).build())
     env.execute()
-    files = sorted((tmp_path / "out").glob("part-*"))
+    files = sorted((tmp_path / "out").rglob("part-*"))
     rows = [
         tuple(row.values()) for file in files for row in pq.ParquetFile(file).read().to_pylist()
     ]

@@ -2,8 +2,8 @@
 
 A function that is given columns must calculate as with columns made from records: a Python int has no 32 bits to
 overflow, and a float is a double. So columns are widened before anybody sees them. A type is *plain* if its values
-become Python's and come back as they were; all others (structs, maps, lists, decimals, durations, nanoseconds) are for who makes
-records of them.
+become Python's and come back as they were; all others (structs, maps, lists, decimals, durations, nanoseconds) are for
+who makes records of them.
 """
 
 from __future__ import annotations
