@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from millstream.api.functions import (
@@ -41,6 +42,7 @@ from millstream.runtime.driver import epochs
 from millstream.runtime.driver.planner import EpochPlanner
 from millstream.runtime.driver.restart import Restarts
 from millstream.storage.storage import LocalStorage
+from tests.columns import ColumnSource, _Reader
 from tests.inprocess.test_damage import Numbers
 from tests.support import collect
 from tests.waiting import until
@@ -719,6 +721,28 @@ def test_share_panes():
         added.append(len(calls))
     # Each record once, or once for each of the four windows that it is in.
     assert added == [3, 12]
+
+
+@effect_of("millstream.columns")
+def test_columns(monkeypatch):
+    read = []
+    for way in ("read", "read_columns"):
+        original = getattr(_Reader, way)
+
+        def noted(self, *args, way=way, original=original):
+            read.append(way)
+            return original(self, *args)
+
+        monkeypatch.setattr(_Reader, way, noted)
+    first = []
+    for columns in (True, False):
+        read.clear()
+        env = env_with({"millstream.columns": columns})
+        source = ColumnSource([pa.RecordBatch.from_pydict({"n": [1, 2]})])
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "columns")
+        collect(stream.map_batches(lambda table: table, batch_format="arrow"))
+        first.append(read[0])
+    assert first == ["read_columns", "read"]
 
 
 @effect_of("millstream.sort.memory")

@@ -78,7 +78,11 @@ def test_a_job_is_submitted_runs_and_is_remembered(session, folder):
     assert "10\n" in logs.output
     assert "FINISHED" in millstream("history").output
     # Nothing is left of it but that, once the session has put its things away, one after the other.
-    for kept in (session.folder.path / "submitted", session.folder.path / "packages", session.folder.programs):
+    for kept in (
+        session.folder.path / "submitted",
+        session.folder.path / "packages",
+        session.folder.programs,
+    ):
         until(lambda kept=kept: not any(kept.iterdir()))
 
 

@@ -13,7 +13,7 @@ import pytest
 from millstream.common import Types, WatermarkStrategy
 from millstream.datastream import count, sum_of
 from millstream.datastream.connectors import FileSink, FileSource
-from millstream.datastream.formats import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from millstream.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from millstream.datastream.window import TumblingEventTimeWindows
 
 pytestmark = pytest.mark.spark

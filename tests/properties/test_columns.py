@@ -347,7 +347,8 @@ def _fire(program, open_windows, fired, watermark, out):
     for window in sorted(open_windows, key=lambda window: window[0]):
         if window not in fired and window[0] + size - 1 <= watermark:
             fired.add(window)
-            out.append(result_of(*open_windows[window], program.aggregates))
+            key, values = open_windows[window]
+            out.append(result_of(key, values, program.aggregates))
     for window in [w for w in open_windows if w[0] + size - 1 + program.lateness <= watermark]:
         del open_windows[window]
 
