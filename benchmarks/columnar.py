@@ -119,7 +119,10 @@ def in_millstream(source: str, out: str, by_columns: bool) -> None:
     from millstream.common import Configuration, Time, Types, WatermarkStrategy
     from millstream.datastream import StreamExecutionEnvironment, count, sum_of
     from millstream.datastream.connectors import FileSink, FileSource
-    from millstream.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+    from millstream.datastream.formats.parquet import (
+        ParquetBulkWriters,
+        ParquetColumnarRowInputFormat,
+    )
     from millstream.datastream.window import TumblingEventTimeWindows
 
     kind = Types.ROW_NAMED(["key", "ms", "v"], [Types.STRING(), Types.LONG(), Types.LONG()])
