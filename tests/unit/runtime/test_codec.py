@@ -153,6 +153,54 @@ def test_rows_keep_names_and_kind():
     assert decode(encode(rows)).records == rows
 
 
+class Special(Row):
+    """A class of a user's own."""
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [Row(a=1, b="x"), Row(a=None, b="y")],
+        [Row(a=1), Row(b=2)],
+        [Row(a=1, b=2), Row(b=2, a=1)],
+        [Row(a=1), Row(1)],
+        [Row(1, 2), Row(3)],
+        [Row(), Row()],
+        [Row("a", "b")(1), Row("a", "b")(1, 2)],
+        [Row(a=1), Row.of_kind(RowKind.DELETE, a=1)],
+        [Row(a=1), Special(a=1)],
+        [Special(a=1), Row(a=1)],
+        [Row(a=1), ("a", 1), None],
+        [Row(a=Row(b=[Row(c=1)]))] * 2,
+        [Row(a=lambda: 1)],
+    ],
+)
+def test_rows_whose_names_are_written_once(records):
+    stamps = list(range(len(records)))
+    found = decode(encode(records, stamps, [Mark(1, WATERMARK, 5)]))
+    assert list(found.timestamps) == stamps
+    assert found.marks == [Mark(1, WATERMARK, 5)]
+    if not callable(getattr(records[0], "a", None)):
+        assert found.records == records
+        assert list(map(repr, found.records)) == list(map(repr, records))
+
+
+def test_a_row_that_holds_itself():
+    row = Row(a=1, b=None)
+    row["b"] = row
+    (found,) = decode(encode([row])).records
+    assert found.b is found
+    assert found.a == 1
+
+
+def test_rows_do_not_share_what_they_hold():
+    row = Row(a=[1])
+    first, second = decode(encode([row, row])).records
+    first["a"].append(2)
+    first.set_field_names(["x"])
+    assert second == Row(a=[1])
+
+
 def test_what_shares_objects_is_as_long_as_what_does_not():
     shared = ["a" * 3]
     assert plain_pickle((shared, shared)) == plain_pickle((["a" * 3], ["aaa"]))
