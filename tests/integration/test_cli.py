@@ -53,7 +53,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pro
     commands = {
         "flags": ["run", *flags, paths["flags.py"], "--factor", "10", "-p", "x"],
         "failing": ["run", LOCAL, paths["failing.py"]],
-        "doctor": ["doctor", "--spark", "--json"],
+        "doctor": ["doctor", "--spark", "--pipelined", "--json"],
     }
     with contextlib.ExitStack() as stack:
         yield {
@@ -109,8 +109,11 @@ def test_doctor_runs_a_job(programs: dict[str, Program]) -> None:
     findings = {finding["name"]: finding for finding in report["findings"]}
     assert {finding["status"] for finding in findings.values()} <= {"ok", "warn"}
     assert {"Java", "Python", "pyspark"} < findings.keys()
-    # The job is the last thing that is checked.
-    assert "job" in report["findings"][-1]["found"]
+    # The jobs are the last things that are checked: one as Spark has them, one in pipelined mode.
+    plain, pipelined = report["findings"][-2:]
+    assert "job" in plain["found"]
+    assert pipelined["name"] == "pipelined mode"
+    assert "ms from source to keyed operator" in pipelined["found"]
     program.assert_gone()
 
 
