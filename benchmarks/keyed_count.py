@@ -52,6 +52,14 @@ PEERS = [
 ]
 OPTIONAL = [
     Peer(
+        "millstream-pipelined",
+        "Millstream, pipelined mode, exactly-once",
+        "millstream_keyed_count.py",
+        records=20_000_000,
+        quick_records=200_000,
+        args=("-Dexecution.mode=pipelined",),
+    ),
+    Peer(
         "millstream-one-epoch",
         "Millstream, one epoch, no checkpoint on the way",
         "millstream_keyed_count.py",

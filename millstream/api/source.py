@@ -151,6 +151,10 @@ class SplitEnumerator(ABC):
         """Called once, before anything else, if records are to be read as they come: `available` is then asked every
         few milliseconds, and should not be older than that."""
 
+    def at_once(self) -> None:
+        """Called once, before anything else, in a job in BATCH mode: everything is read in one go, so that splits may
+        be cut for the sake of speed alone."""
+
     def commit(self, split: str, position: int) -> None:
         """Everything before `position` is done and will not be asked for again."""
 

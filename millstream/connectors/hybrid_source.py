@@ -130,10 +130,13 @@ class _HybridSplits(SplitEnumerator):
         self._done: set[str] = set()
         # The first source with splits that have not ended, as far as was asked since splits were last looked for.
         self._reading = len(sources)
-        self._flows = False
+        self._flows = self._at_once = False
 
     def flows(self) -> None:
         self._flows = True
+
+    def at_once(self) -> None:
+        self._at_once = True
 
     def restored(self, positions: dict[str, int]) -> None:
         by_source = _by_source(positions)
@@ -153,6 +156,8 @@ class _HybridSplits(SplitEnumerator):
         enumerator = source.create_enumerator(self._parallelism)
         if self._flows:
             enumerator.flows()
+        if self._at_once:
+            enumerator.at_once()
         enumerator.restored(positions)
         self._inner.append(enumerator)
 

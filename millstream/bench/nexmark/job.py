@@ -116,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(opts.parallelism)
     env.enable_checkpointing(CHECKPOINT_MS)
+    # Events are made anew and nobody changes them, so that nothing need be copied between chained functions.
+    env.get_config().enable_object_reuse()
     with tempfile.TemporaryDirectory() as folder:
         sink = TallySink(opts.query, folder)
         blocks = MarkedBlocks(Generator(opts.seed), folder)

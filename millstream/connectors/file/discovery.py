@@ -25,6 +25,8 @@ from millstream.storage.urls import Found, RemotePath, is_url, translated
 __all__ = ["BLOCK_SIZE", "FileSplit", "FileSplits", "check_there"]
 
 BLOCK_SIZE = 64 << 20
+# Cutting off less than this costs more than it saves.
+_LEAST = 8 << 20
 _HIDDEN = (".", "_")
 
 
@@ -83,6 +85,7 @@ class FileSplits(SplitEnumerator):
         *,
         whole: bool = False,
         never_empty: bool = False,
+        readers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths = paths
@@ -91,6 +94,8 @@ class FileSplits(SplitEnumerator):
         self._never_empty = never_empty
         self._interval_ms = interval_ms
         self._block_size = block_size
+        self._readers = readers
+        self._at_once = False
         self._clock = clock
         self._lengths: dict[str, int] = {}
         self._seen: set[str] = set()
@@ -102,6 +107,10 @@ class FileSplits(SplitEnumerator):
             self._add(FileSplit.parse(split))
         if positions and self._interval_ms is None:
             self._next_scan = None
+
+    def at_once(self) -> None:
+        """Cut files so that all readers have about as much to read."""
+        self._at_once = self._interval_ms is None
 
     def discover(self) -> Sequence[str]:
         """All splits found so far; looks for more if it is time to."""
@@ -128,9 +137,14 @@ class FileSplits(SplitEnumerator):
         files = list(found.values())
         if self._interval_ms is not None:
             files.sort(key=lambda file: (file.modified, file.path))
+        block_size = self._block_size
+        if self._at_once:
+            # Two for each, because files are not of one size.
+            share = -(-sum(file.size for file in files) // (2 * self._readers))
+            block_size = min(block_size, max(share, _LEAST))
         for file in files:
             whole = self._whole or (self._never_empty and file.size == 0)
-            for split in _cut(file.path, file.size, self._block_size, whole=whole):
+            for split in _cut(file.path, file.size, block_size, whole=whole):
                 self._add(split)
 
     def _on_disk(self, path: str) -> Iterator[Found]:

@@ -94,6 +94,7 @@ class FileSource(Source):
             self._block_size,
             whole=not self._format.splittable,
             never_empty=isinstance(self._format, BulkFormat),
+            readers=parallelism,
         )
 
     def gives_columns(self) -> bool:

@@ -35,7 +35,7 @@ class EpochPlanner:
         settings = job.settings
         specs, loops = _apart(job)
         self._sources = SourceCoordinator(
-            specs, settings.epoch_interval, fixed=settings.epoch_records
+            specs, settings.epoch_interval, fixed=settings.epoch_records, batch=job.batch
         )
         self._loops = Loops(loops)
         self._unread: Feedback = {}

@@ -59,7 +59,9 @@ class SourceCoordinator:
         interval: float,
         *,
         fixed: int | None = None,
+        batch: bool = False,
     ) -> None:
+        self._batch = batch
         self._specs = {spec.uid: spec for spec in specs}
         self._enumerators: dict[str, SplitEnumerator] = {}
         self._size = EpochSize(interval, fixed)
@@ -87,6 +89,8 @@ class SourceCoordinator:
                 enumerator = spec.source.create_enumerator(spec.parallelism)
                 if self._flows:
                     enumerator.flows()
+                if self._batch:
+                    enumerator.at_once()
                 enumerator.restored(numbered(positions))
             self._enumerators[uid] = enumerator
         return self._enumerators[uid]

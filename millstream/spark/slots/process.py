@@ -53,8 +53,12 @@ def live(control: socket.socket) -> int:
         if not message:
             return 0
         connection = socket.socket(fileno=descriptors[0])
-        # PySpark's own: reads the task, runs it, sends what is left.
-        code = run_task(connection, True)
+        try:
+            # PySpark's own: reads the task, runs it, sends what is left.
+            code = run_task(connection, True)
+        except ConnectionError:
+            # Spark has given the task up and closed its end: there is nobody to tell.
+            return 1
         if code:
             _drain(connection)
             return code

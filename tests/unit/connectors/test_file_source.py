@@ -11,10 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.api.source import Boundedness
-from millstream.common import Duration
+from millstream.common import Duration, RuntimeExecutionMode, WatermarkStrategy
+from millstream.connectors.file import discovery
 from millstream.connectors.file.discovery import FileSplit, FileSplits
 from millstream.connectors.file.format import StreamFormat
 from millstream.connectors.file.source import FileSource
+from millstream.datastream import MapFunction, StreamExecutionEnvironment
 from millstream.errors import InvalidArgument, SourceError, SourceNotFound
 
 LINES = StreamFormat.text_line_format()
@@ -211,6 +213,58 @@ def test_large_files_are_cut_into_blocks(tmp_path):
     splits = source_of(path).set_block_size(16).build().create_enumerator(1).discover()
     assert splits == [f"{path}#0-16/30", f"{path}#16-30/30"]
     assert [str(FileSplit.parse(split)) for split in splits] == splits
+
+
+def test_in_batch_mode_small_files_are_cut_for_all_readers(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"12\n" * 10)
+    monkeypatch.setattr(discovery, "_LEAST", 4)
+    builder = source_of(path)
+
+    def cut(*, batch: bool = True, parallelism: int = 2) -> list[str]:
+        enumerator = builder.build().create_enumerator(parallelism)
+        if batch:
+            enumerator.at_once()
+        return [split.partition("#")[2] for split in enumerator.discover()]
+
+    assert cut() == ["0-8/30", "8-16/30", "16-24/30", "24-30/30"]
+    assert cut(parallelism=100) == [*(f"{n}-{n + 4}/30" for n in range(0, 28, 4)), "28-30/30"]
+    # In a stream a file is one sequence of records.
+    assert cut(batch=False) == ["0-30"]
+    builder.set_block_size(5)
+    assert len(cut()) == 6
+    builder.monitor_continuously("1 s").set_block_size(100)
+    assert cut() == ["0-30"]
+
+
+def test_a_job_in_batch_mode_reads_a_small_file_with_all_subtasks(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"".join(b"%d\n" % n for n in range(1000)))
+    monkeypatch.setattr(discovery, "_LEAST", 4)
+
+    def read(mode: RuntimeExecutionMode) -> dict[int, list[str]]:
+        env = StreamExecutionEnvironment.get_execution_environment("in-process")
+        env.set_parallelism(3).set_runtime_mode(mode)
+        lines = env.from_source(source_of(tmp_path).build(), WatermarkStrategy.no_watermarks(), "f")
+        found: dict[int, list[str]] = {}
+        with lines.map(WithSubtask()).execute_and_collect() as results:
+            for subtask, line in results:
+                found.setdefault(subtask, []).append(line)
+        return found
+
+    together = read(RuntimeExecutionMode.BATCH)
+    assert sorted(together) == [0, 1, 2]
+    lines = sorted((line for part in together.values() for line in part), key=int)
+    assert lines == [str(n) for n in range(1000)]
+    (alone,) = read(RuntimeExecutionMode.STREAMING).values()
+    assert alone == lines
+
+
+class WithSubtask(MapFunction):
+    def open(self, runtime_context):
+        self.subtask = runtime_context.get_index_of_this_subtask()
+
+    def map(self, value):
+        return self.subtask, value
 
 
 def test_a_restored_job_keeps_its_files_and_their_sizes(tmp_path):

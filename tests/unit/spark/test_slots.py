@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from pyspark.serializers import SpecialLengths
 
+from millstream.spark.slots import process
 from millstream.spark.slots.head import INCOMPLETE, PEEK_BYTES, ROUND, UNKNOWN, Head, read_head
 from millstream.spark.slots.placement import Placement
 from millstream.spark.slots.usable import workers_import_us
@@ -381,6 +382,23 @@ def test_a_task_that_the_jvm_lets_go_of_ends(slots: Running) -> None:
     client.close()
     until(lambda: not alive(pid), 20)
     assert slots.connect().run("q", 0) != pid
+
+
+def test_a_task_that_nobody_reads_from_any_more_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Spark closes its end when a job is cancelled; a stack of Python's own is no news to who has cancelled it."""
+
+    def given_up(connection: socket.socket, reuse: bool) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(process, "run_task", given_up)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    spark, connection = socket.socketpair()
+    with ours, theirs, spark, connection:
+        socket.send_fds(ours, [b"T"], [connection.fileno()])
+        assert process.live(theirs) == 1
+    assert capfd.readouterr() == ("", "")
 
 
 def test_who_waits_for_its_home_may_give_up(slots: Running) -> None:
