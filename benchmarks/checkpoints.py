@@ -3,11 +3,13 @@
 python benchmarks/checkpoints.py overhead --rounds 5     one Spark session, alternating runs
 python benchmarks/checkpoints.py incremental
 python benchmarks/checkpoints.py recovery --largest 1000
+python benchmarks/checkpoints.py run --interval 1000     one run, for a profile
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import tempfile
@@ -156,13 +158,20 @@ def recovery(largest: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["overhead", "incremental", "recovery"])
+    parser.add_argument("what", choices=["overhead", "incremental", "recovery", "run"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=12_000_000)
     parser.add_argument("--largest", type=int, default=1000)
+    parser.add_argument("--interval", type=int, help="milliseconds; none without")
     options = parser.parse_args()
     if options.what == "overhead":
         overhead(options.rounds, options.records)
+    elif options.what == "run":
+        with tempfile.TemporaryDirectory() as folder:
+            durable = None if options.interval is None else folder
+            seconds = run_count(options.records, options.interval, durable)
+        told = {"system": "millstream", "records": options.records, "seconds": seconds}
+        print(json.dumps(told), flush=True)
     elif options.what == "incremental":
         incremental()
     else:

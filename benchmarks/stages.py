@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
-import linecache
 import os
 import re
 import subprocess
@@ -26,7 +24,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from harness import PEERS, PROC, BenchmarkError, descendants, end, say, start, table
+from harness import (
+    HERE,
+    PEERS,
+    PROC,
+    BenchmarkError,
+    child_environment,
+    descendants,
+    end,
+    say,
+    start,
+    table,
+)
 
 from millstream.bench.figures import machine
 
@@ -80,37 +89,57 @@ LINES = [
 GENERATED = re.compile(r"\((<millstream chain .*>):(\d+)\)$")
 
 
+# A million keys: without checkpoints, and with one each second.
+MILLION = {"million": [], "million-1s": ["--interval", "1000"]}
+
+
 def command(case: str, records: int) -> list[str]:
     """A job of its own."""
+    size = ["--records", str(records)]
     if case == "keyed-count":
-        return [
-            sys.executable,
-            str(PEERS / "millstream_keyed_count.py"),
-            "--records",
-            str(records),
-        ]
-    program = ["-m", "millstream.bench.nexmark.job", "--query", case, "--records", str(records)]
-    return [sys.executable, *program]
+        return [sys.executable, str(PEERS / "millstream_keyed_count.py"), *size]
+    if case in MILLION:
+        return [sys.executable, str(HERE / "checkpoints.py"), "run", *size, *MILLION[case]]
+    return [sys.executable, "-m", "millstream.bench.nexmark.job", "--query", case, *size]
+
+
+# Runs a job in-process, and prints its generated loops.
+PRINT_CODE = """
+import json, linecache, runpy, sys
+from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
+
+made = StreamExecutionEnvironment.get_execution_environment
+
+def in_process(given=None):
+    given = given or Configuration()
+    given.set_string("execution.target", "in-process")
+    return made(given)
+
+StreamExecutionEnvironment.get_execution_environment = in_process
+del sys.argv[0]
+module = sys.argv[0] == "-m"
+if module:
+    del sys.argv[0]
+(runpy.run_module if module else runpy.run_path)(sys.argv[0], run_name="__main__")
+names = [name for name in linecache.cache if name.startswith("<millstream chain")]
+print("CODE", json.dumps({name: linecache.getlines(name) for name in names}))
+"""
 
 
 def generated_text(case: str) -> dict[str, list[str]]:
     """The generated loops of a case by their names, as they are in-process."""
-    arguments = [*command(case, 2000)[1:], "-Dexecution.target=in-process"]
-    if case == "keyed-count":
-        sys.path.insert(0, str(PEERS))
-        from millstream_keyed_count import main
-    else:
-        from millstream.bench.nexmark.job import main
-    before, sys.argv = sys.argv, [case, *arguments[arguments.index("--records") :]]
-    if case != "keyed-count":
-        sys.argv[1:1] = ["--query", case]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            main()
-    finally:
-        sys.argv = before
-    names = [name for name in linecache.cache if name.startswith("<millstream chain")]
-    return {name: linecache.getlines(name) for name in names}
+    job = command("million" if case in MILLION else case, 2000)[1:]
+    told = subprocess.run(
+        [sys.executable, "-c", PRINT_CODE, *job],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    line = next(line for line in told.splitlines() if line.startswith("CODE "))
+    found: dict[str, list[str]] = json.loads(line.removeprefix("CODE "))
+    return found
 
 
 def stage_of(frames: list[str], text: dict[str, list[str]]) -> str:
@@ -149,6 +178,22 @@ def busy(root: int) -> bool:
     return processor_seconds(root)[0] - first > 0.3
 
 
+def spy(root: int, seconds: float, looks: Path) -> tuple[float, float, float]:
+    """Look at all processes for some time: what Python and Java had used before, and how long it took."""
+    command = ["py-spy", "record", "--pid", str(root), "--subprocesses", "--nonblocking"]
+    command += ["--rate", "200", "--duration", str(int(seconds)), "--format", "raw"]
+    told = ""
+    # A process that is busy may look as if it were none of Python's, for a moment.
+    for _ in range(5):
+        used, java = processor_seconds(root)
+        began = time.monotonic()
+        spied = subprocess.run([*command, "--output", str(looks)], capture_output=True, text=True)
+        if spied.returncode == 0:
+            return used, java, time.monotonic() - began
+        told = spied.stdout[-300:] + spied.stderr[-1000:]
+    raise BenchmarkError(f"py-spy failed: {told}")
+
+
 def run(case: str, records: int, seconds: float) -> dict[str, float]:
     """Microseconds of a record in each stage."""
     text = generated_text(case)
@@ -160,16 +205,7 @@ def run(case: str, records: int, seconds: float) -> dict[str, float]:
             # Spark's code is translated while it warms up.
             time.sleep(min(8.0, seconds))
             looks = Path(folder) / "looks"
-            used, java = processor_seconds(process.pid)
-            began = time.monotonic()
-            subprocess.run(
-                ["py-spy", "record", "--pid", str(process.pid), "--subprocesses", "--rate", "200",
-                 "--duration", str(int(seconds)), "--format", "raw", "--output", str(looks),
-                 "--nonblocking"],
-                check=True,
-                capture_output=True,
-            )  # fmt: skip
-            took = time.monotonic() - began
+            used, java, took = spy(process.pid, seconds, looks)
             used_after, java_after = processor_seconds(process.pid)
             if process.poll() is not None:
                 raise BenchmarkError(f"{case}: it ended while it was looked at: more records")
@@ -195,7 +231,14 @@ def run(case: str, records: int, seconds: float) -> dict[str, float]:
     return {**found, "Python's workers": python, "Java": (java_after - java) / took / rate * 1e6}
 
 
-SIZES = {"keyed-count": 40_000_000, "q1": 10_000_000, "q5": 10_000_000, "q11": 8_000_000}
+SIZES = {
+    "keyed-count": 40_000_000,
+    "q1": 10_000_000,
+    "q5": 8_000_000,
+    "q11": 6_000_000,
+    "million": 20_000_000,
+    "million-1s": 20_000_000,
+}
 
 
 def main() -> None:
