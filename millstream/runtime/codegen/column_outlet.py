@@ -41,7 +41,7 @@ class TakesColumns(Protocol):
         """Process rows; False if they have to come as records."""
 
 
-class _Reader:
+class _Taker:
     """One reader of an output: what takes columns, if it does, and the generated function that takes records."""
 
     __slots__ = ("rows", "take")
@@ -61,7 +61,7 @@ class ColumnOutlet:
     __slots__ = ("_count", "_declared", "_readers")
 
     def __init__(
-        self, readers: list[_Reader], declared: Any, count: Callable[[int], None] | None
+        self, readers: list[_Taker], declared: Any, count: Callable[[int], None] | None
     ) -> None:
         self._readers = readers
         self._declared = declared
@@ -100,14 +100,14 @@ def connect_columns(builder: ChainBuilder, units: Mapping[int, TakesColumns]) ->
 def _outlet(
     builder: ChainBuilder, units: Mapping[int, TakesColumns], node: StreamNode
 ) -> ColumnOutlet | None:
-    readers: list[tuple[_Reader, StreamNode | Edge]] = []
+    readers: list[tuple[_Taker, StreamNode | Edge]] = []
     for child in builder.tree.children(node, None):
         unit = units[child.id]
-        readers.append((_Reader(unit.take_columns if unit.takes_columns() else None), child))
+        readers.append((_Taker(unit.take_columns if unit.takes_columns() else None), child))
     for edge in builder.tree.edges(node, None):
         writer = builder.writer_of(node, edge)
         take = writer.take_columns if isinstance(writer, ColumnWriter) else None
-        readers.append((_Reader(take), edge))
+        readers.append((_Taker(take), edge))
     if all(reader.take is None for reader, _ in readers):
         return None
     if len(readers) > 1:
@@ -118,7 +118,7 @@ def _outlet(
 
 
 def _write_rows(
-    builder: ChainBuilder, node: StreamNode, reader: _Reader, where: StreamNode | Edge
+    builder: ChainBuilder, node: StreamNode, reader: _Taker, where: StreamNode | Edge
 ) -> None:
     """The function for records that one reader gets alone."""
     code = builder.code

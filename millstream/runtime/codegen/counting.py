@@ -91,7 +91,7 @@ class Counting:
         return None if found is None else found.tick
 
     def bulk_counter(self, node: StreamNode) -> Callable[[int], None] | None:
-        """The same for who hands on many at once, as columns."""
+        """What counts the records of a node that hands on many at once, as columns; None if nobody counts them."""
         found = self._counters.get((node.id, None))
         return None if found is None else found.add
 

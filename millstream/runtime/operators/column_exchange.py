@@ -20,11 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millstream.common.constants import MAX_TIME
+from millstream.common.constants import MAX_LONG_VALUE, MAX_TIME
 from millstream.graph.level_plan import Edge
 from millstream.runtime.columns.batch import ColumnBatch
 from millstream.runtime.columns.payload import KeyedRows, Partials, Sent
-from millstream.runtime.operators.window_columns import Layout, WindowColumns, key_fits, layout_of
+from millstream.runtime.operators.window_columns import (
+    WindowColumns,
+    WindowLayout,
+    key_fits,
+    layout_of,
+)
 from millstream.runtime.windows.grouping import Groups, Ints, PaneNumbers, accumulators
 from millstream.runtime.wire.codec import WATERMARK, Mark
 from millstream.runtime.wire.column_output import ColumnWriter, Gathered
@@ -37,7 +42,6 @@ _MOST_ADDED = 1 << 17
 _MOST_SENT = 1 << 15
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
-_TOO_LARGE = 1 << 63
 
 
 class _Run(NamedTuple):
@@ -64,7 +68,7 @@ class KeyedColumnWriter(ColumnWriter):
         self._numbers = PaneNumbers(wanted.size, wanted.slide, wanted.offset)
         # Of the rows that came last: what they are, and where their columns are.
         self._kind: ColumnBatch | None = None
-        self._layout: Layout | None = None
+        self._layout: WindowLayout | None = None
         # The largest int that is to be added up, of what waits.
         self._largest = 0
         self._routes: dict[Any, int] = {}
@@ -85,9 +89,9 @@ class KeyedColumnWriter(ColumnWriter):
         ):
             return False
         largest = max((_largest(batch.data.column(place)) for place in layout.sums), default=0)
-        if largest * len(batch) >= _TOO_LARGE:
+        if largest * len(batch) > MAX_LONG_VALUE:
             return False
-        if max(largest, self._largest) * (self.held_rows + len(batch)) >= _TOO_LARGE:
+        if max(largest, self._largest) * (self.held_rows + len(batch)) > MAX_LONG_VALUE:
             self.send_gathered()
         self._largest = max(largest, self._largest)
         return True

@@ -60,7 +60,7 @@ class CallsFunction(Protocol):
     bad: BadRecords | None
     letters: Outlet | None
     direct: bool
-    """Its records are those that are being read."""
+    """The records of the operator are those that are being read."""
     stamped: bool
     """The records have timestamps."""
     columns: ColumnOutlet | None
@@ -185,7 +185,7 @@ class Gathering:
             self._hand_on(results, counts, stamps, places, marks)
 
     def _flush_columns(self) -> None:
-        """The same with rows that have come as columns."""
+        """Call the function with gathered rows that have come as columns."""
         last, pieces, marks, bad = self._last, self._take_pieces(), self._marks, self._unit.bad
         self._marks = []
         first = pieces[0]

@@ -26,7 +26,14 @@ from millstream.runtime.columns.shapes import BatchShape
 from millstream.runtime.operators.declared_aggregates import DeclaredAggregates
 from millstream.runtime.operators.window_kinds import keeps_panes
 
-__all__ = ["Layout", "WindowColumns", "adds_columns", "columns_wanted", "key_fits", "layout_of"]
+__all__ = [
+    "WindowColumns",
+    "WindowLayout",
+    "adds_columns",
+    "columns_wanted",
+    "key_fits",
+    "layout_of",
+]
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ def _place(shape: BatchShape, how: str, name: Any) -> int | None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class WindowLayout:
     """Where in rows of one kind the key and the aggregated fields are."""
 
     key: int
@@ -113,13 +120,13 @@ class Layout:
     """The column of each aggregate that has one."""
 
     sums: tuple[int, ...]
-    """Those that are added up, and are ints."""
+    """The aggregates that add up ints."""
 
     in_order: bool
     """Floats are added up: the order shows."""
 
 
-def layout_of(batch: ColumnBatch, key: Key, wanted: WindowColumns) -> Layout | None:
+def layout_of(batch: ColumnBatch, key: Key, wanted: WindowColumns) -> WindowLayout | None:
     """Where the columns are in rows like these; None if windows could not add them up as they are."""
     shape, columns = batch.shape, batch.data.columns
     reads = _reads(key)
@@ -146,7 +153,7 @@ def layout_of(batch: ColumnBatch, key: Key, wanted: WindowColumns) -> Layout | N
                 in_order = True
             else:
                 sums.append(at)
-    return Layout(place, tuple(fields), tuple(sums), in_order)
+    return WindowLayout(place, tuple(fields), tuple(sums), in_order)
 
 
 def _field_place(shape: BatchShape, field: int | str) -> int | None:

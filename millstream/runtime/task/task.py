@@ -220,7 +220,7 @@ class LevelTask:
     def _read_columns(
         self, chain: Chain, progress: SplitProgress, position: str
     ) -> Iterator[pa.RecordBatch]:
-        """The same for a source that gives columns to a chain that takes them."""
+        """Read a range of a split as columns, for a chain that takes them."""
         split, start = progress.split, progress.start
         rows = ColumnInput(self, chain, position, split, start)
         source: Iterator[pa.RecordBatch] | None = None

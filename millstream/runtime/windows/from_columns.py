@@ -104,11 +104,11 @@ class ColumnsToPanes:
             self._late_row(rows, place, int(times[place]), keys[of_row[place]])
 
     def _late_row(self, rows: KeyedRows, place: int, time: int, key: Any) -> None:
-        one = self._one([column[place].as_py() for column in rows.fields])
-        if not self._windows.still_added(time, key, lambda so_far: self._merge(so_far, one)):
+        alone = self._accumulator([column[place].as_py() for column in rows.fields])
+        if not self._windows.still_added(time, key, lambda so_far: self._merge(so_far, alone)):
             self._windows.late(rows.record(place), time)
 
-    def _one(self, values: Sequence[Any]) -> tuple[Any, ...]:
+    def _accumulator(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The accumulator of a single row."""
         places: list[Any] = []
         given = iter(values)

@@ -123,7 +123,7 @@ class ColumnWriter(EdgeWriter):
         return bool(self.gathered) or super().waits
 
     def flush_all(self) -> None:
-        """Send everything."""
+        """Send the rows that are gathered, and all buffers of records."""
         if self.gathered:
             self.send_gathered()
         super().flush_all()
