@@ -94,6 +94,10 @@ class Chaos:
     broker_restarts: int = 0
     rounds: bool = False
     """Epochs have rounds, some ten of them."""
+    planted: str = ""
+    """A bug that the job has (`planted.py`)."""
+    until_unclean: bool = False
+    """End with the first run that is not clean."""
     verdict: Verdict = field(default_factory=Verdict)
     done: list[Kill] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -147,6 +151,8 @@ class Chaos:
         self.program.prepare(self.folder / "archive")
         self.java = archive_classes(self.folder, self.program.module)
         while any(map(self.left, ("driver", "worker", "broker"))) and not self.failures:
+            if self.until_unclean and not self.clean:
+                break
             runs_left = max(1, -(-self.left("driver") // self.per_run))
             workers = -(-self.left("worker") // runs_left)
             _Run(self, self.folder / f"run-{self.runs}", workers).run()
@@ -268,6 +274,7 @@ class _Run:
             java=chaos.java,
             options={**chaos.program.options, **(_ROUNDS if chaos.rounds else {})},
             interval=1000 if chaos.rounds else 100,
+            planted=chaos.planted,
         )
         self._drivers.append(driver)
         self._number += 1

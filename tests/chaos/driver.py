@@ -37,10 +37,12 @@ class Driver:
         java: str = "",
         options: Mapping[str, str] | None = None,
         interval: int = 100,
+        planted: str = "",
     ) -> None:
         """`module` is the program, `backend` that of its state. `point`, as in "before manifest:3", is where the driver
         kills itself; without one, workers can be told to do so with `arm`. `java` is more options for the JVM,
-        `options` more of the job's configuration, `interval` how often it takes checkpoints, in milliseconds."""
+        `options` more of the job's configuration, `interval` how often it takes checkpoints, in milliseconds.
+        `planted` is a bug that the driver and its workers have."""
         self.folder = folder
         self.job = folder / "checkpoints" / checker.JOB
         self.mark = uuid.uuid4().hex
@@ -63,6 +65,10 @@ class Driver:
             MILLSTREAM_FAILPOINT_ROLE="driver" if point else "worker",
         )
         environment["SPARK_SUBMIT_OPTS"] += f" {java}"
+        if planted:
+            environment["MILLSTREAM_PLANTED"] = planted
+            path = [str(Path(__file__).with_name("planting")), str(ROOT)]
+            environment["PYTHONPATH"] = os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])
         self.started = time.time()
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(

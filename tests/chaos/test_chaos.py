@@ -8,6 +8,7 @@ import pytest
 
 from millstream.testing.kafka import missing_tools
 from tests.chaos.chaos import WHILE_ENDING, Chaos
+from tests.chaos.planted import PLANTED, found
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -48,6 +49,15 @@ def test_kills_with_time(tmp_path: Path, kills: int) -> None:
     assert kills < 6 or chaos.rescales > 0, report
     for kind in ("results", "late", "fired again", "by the clock"):
         assert chaos.verdict.facts[kind] > 0, report
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(tmp_path: Path, name: str) -> None:
+    """A kill test that finds none of these would find no real one either."""
+    seen, kills = found(name, tmp_path, kills=20)
+    assert seen, f"nothing was seen in {kills} kills"
 
 
 @pytest.mark.timeout(900)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import json
 import re
+import subprocess
+import sys
 import tempfile
 from xml.etree import ElementTree
 
@@ -181,6 +183,15 @@ def test_jobs_that_are_not_there_are_refused(ledger, capsys):
 
 def test_every_job_of_the_chaos_tests_is_in_the_matrix():
     assert kill_test.JOBS.keys() | {"ha", "scaling"} == kill_test.MATRIX.keys()
+
+
+def test_bugs_can_still_be_planted():
+    """What they change is private, and may have moved."""
+    program = "from tests.chaos.planted import PLANTED, plant\nfor name in PLANTED: plant(name)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=kill_test.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_kills_of_a_real_round_become_strikes(monkeypatch):
