@@ -5,8 +5,8 @@
 #   cluster.sh start worker              on each host, with MASTER=spark://10.0.0.1:7077
 #   cluster.sh status | stop
 #
-# HOST (the address others reach this host by), PORT (7077), CORES, MEMORY and FOLDER (~/.millstream-cluster: logs,
-# process numbers, what a master must know to take over from the one before it) can be set.
+# HOST (the address others reach this host by), PORT (7077), UI_PORT (8080 of a master, 8081 of a worker), CORES, MEMORY and
+# FOLDER (~/.millstream-cluster: logs, process numbers, what a master must know to take over from the last) can be set.
 set -euo pipefail
 
 folder=${FOLDER:-$HOME/.millstream-cluster}

@@ -8,6 +8,7 @@ itself, the script's value counts.
 
 from __future__ import annotations
 
+import linecache
 import os
 import runpy
 import sys
@@ -28,7 +29,9 @@ from millstream.errors import (
     EmptyProgramError,
     MillstreamError,
     ModuleNotAvailable,
+    ProgramError,
 )
+from millstream.redaction import shown
 
 __all__ = [
     "Program",
@@ -328,6 +331,10 @@ def failure_text(error: BaseException, *, traceback_wanted: bool) -> str:
 def _fail(error: MillstreamError, *, traceback_wanted: bool) -> NoReturn:
     if traceback_wanted:
         echo(error.whole or "".join(traceback.format_exception(error)), err=True, nl=False)
+    elif isinstance(error, ProgramError) and not error.evidence.keys() & {"line", "declared_at"}:
+        line = _line_of_program(error.__traceback__)
+        if line is not None:
+            error.evidence = {"line": shown(line), **error.evidence}
     click.secho(str(error), fg="red", err=True)
     sys.exit(1)
 
@@ -340,6 +347,16 @@ def _from_program(trace: TracebackType | None) -> TracebackType | None:
             return trace
         trace = trace.tb_next
     return None
+
+
+def _line_of_program(trace: TracebackType | None) -> str | None:
+    """The innermost line of the program that led to an error, for those who see no traceback."""
+    found = None
+    for frame, number in traceback.walk_tb(_from_program(trace)):
+        if not frame.f_globals.get("__name__", "").startswith("millstream."):
+            file = frame.f_code.co_filename
+            found = f"{file}:{number}: {linecache.getline(file, number).strip()}"
+    return found
 
 
 @contextmanager

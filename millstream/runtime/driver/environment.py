@@ -49,6 +49,8 @@ _SPARKS = frozenset({"pyspark", "py4j"})
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "distribute", "pkg-resources"})
 # A state backend and a file system, which a job may come to use without anybody having imported them.
 _ALWAYS = frozenset({"lmdb", "s3"})
+# What only drivers use. Modules of these names are imported for every job; the packages go along if they are imported.
+_OF_DRIVERS = frozenset({"notebook", "zookeeper"})
 # Of a package's own description; a URL may hold a password, and the rest is about this machine.
 _NOT_SHIPPED = frozenset({"direct_url.json", "RECORD", "INSTALLER", "REQUESTED"})
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?([^;]*)(?:;(.*))?$")
@@ -202,7 +204,7 @@ def _imported() -> set[str]:
 def _extras() -> set[str]:
     """The extras of Millstream that the program uses: those of the connectors that it has imported."""
     own = [name for name in list(sys.modules) if name.startswith(f"{_SELF}.")]
-    return {*_ALWAYS, *(part for name in own for part in name.split("."))}
+    return {*_ALWAYS, *(part for name in own for part in name.split("."))} - _OF_DRIVERS
 
 
 def _closure(

@@ -159,6 +159,19 @@ def test_the_traceback_is_there_when_asked_for(job: Path) -> None:
     assert "[SOURCE_NOT_FOUND]" in result.stderr
 
 
+def test_an_error_of_building_names_the_programs_line(job: Path) -> None:
+    job.write_text(
+        "from millstream.common import Configuration\n\n\n"
+        "def build():\n    Configuration().setString('a', 'b')\n\n\nbuild()\n"
+    )
+    result = run(str(job))
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "[NAME_NOT_FOUND] Configuration has no 'setString'; did you mean 'set_string'?",
+        f"  line: {job}:5: Configuration().setString('a', 'b')",
+    ]
+
+
 def test_the_programs_own_failure_shows_its_own_lines_only(job: Path) -> None:
     job.write_text("def inner():\n    return 1 / 0\n\ninner()\n")
     result = run(str(job))

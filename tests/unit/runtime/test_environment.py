@@ -39,6 +39,18 @@ def test_what_is_chosen() -> None:
     assert not names & {"pyspark", "py4j", "pip", "setuptools", "ruff", "moto", "deltalake"}
 
 
+def test_what_only_drivers_use_stays_with_them() -> None:
+    program = (
+        "import millstream.datastream, sys; from millstream.runtime.driver import environment as e; "
+        "print(any(n.endswith('.notebook') for n in sys.modules), *(d.name for d in e.chosen()))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    imported, *names = ran.stdout.lower().split()
+    assert imported == "true"
+    assert "millstream" in names
+    assert not {"ipython", "ipykernel", "ipywidgets", "jedi", "kazoo"} & {*names}
+
+
 def test_what_is_named_is_shipped_with_what_it_needs() -> None:
     names = {dist.name.lower() for dist in environment.chosen(["SQLAlchemy"])}
     assert {"sqlalchemy", "typing_extensions", "millstream", "pyarrow"} <= names
