@@ -244,8 +244,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         return self._batches(stream, path, start, end, max(self._batch_size, _COLUMN_ROWS))
 
     def gives_columns(self) -> bool:
-        """True: its rows are columns in the file."""
-        return True
+        """True: its rows are columns in the file. What a class of its own makes of them is not known."""
+        return type(self) is ParquetColumnarRowInputFormat
 
     def _batches(
         self, stream: BinaryIO, path: str, start: int, end: int, rows: int
@@ -322,10 +322,6 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class _Dicts(ParquetColumnarRowInputFormat):
-    def gives_columns(self) -> bool:
-        """False: columns stand for rows."""
-        return False
-
     def _records(self, batch: pa.RecordBatch) -> list[Any]:
         return [row.as_dict(True) for row in as_records(batch, batch.num_columns)]
 
