@@ -18,6 +18,9 @@ from millstream.datastream.formats.parquet import ParquetBulkWriters, ParquetCol
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import MillstreamError
 from millstream.graph.operators import CollectOp
+from millstream.runtime.columns.batch import ColumnBatch
+from millstream.runtime.operators import column_exchange
+from millstream.runtime.operators.column_exchange import KeyedColumnWriter
 from tests.columns import ColumnSource
 from tests.support import environment
 
@@ -444,6 +447,22 @@ def test_a_source_that_gives_no_batches(given):
     )
     kind = type(given).__name__
     assert (code, what) == ("SOURCE_FAILED", f"the source's read_columns gave one {kind}")
+
+
+def test_long_rows_do_not_wait_until_they_are_many(monkeypatch):
+    monkeypatch.setattr(column_exchange, "_MOST_BYTES", 1 << 20)
+    sent, send = [], KeyedColumnWriter.send_rows
+
+    def noting_size(writer, gathered):
+        sent.append(sum(held.data.nbytes for held in gathered if isinstance(held, ColumnBatch)))
+        send(writer, gathered)
+
+    monkeypatch.setattr(KeyedColumnWriter, "send_rows", noting_size)
+    long = LONG.append_column("more", pa.array(["x" * 1000] * len(LONG)))
+    found = both([long] * 4, lambda stream: [windows_of(stream, "k", sum_of("c"), count())])
+    assert len(found[0]) == 2
+    assert len(sent) > 5
+    assert max(sent) < 3 << 20
 
 
 # -- classes of the program's own ----------------------------------------------------------------------------------
