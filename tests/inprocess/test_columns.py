@@ -7,13 +7,20 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
-from millstream.common import WatermarkStrategy
-from millstream.datastream import CoMapFunction, count, max_of, min_of, sum_of
+from millstream.api.source import SourceReader
+from millstream.common import Row, WatermarkStrategy
+from millstream.datastream import CoMapFunction, WindowFunction, count, max_of, min_of, sum_of
+from millstream.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource
+from millstream.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.errors import MillstreamError
 from millstream.graph.operators import CollectOp
+from millstream.runtime.columns.batch import ColumnBatch
+from millstream.runtime.operators import column_exchange
+from millstream.runtime.operators.column_exchange import KeyedColumnWriter
 from tests.columns import ColumnSource
 from tests.support import environment
 
@@ -30,6 +37,9 @@ COLUMNS = {
     "large string": pa.array(["a", "", None, "ß"], pa.large_string()),
     "string view": pa.array(["a", "", None, "ß"], pa.string_view()),
     "dictionary": pa.array(["a", "b", None, "a"]).dictionary_encode(),
+    "dictionary of dates": pa.array([date(2026, 1, 1), None] * 2).dictionary_encode(),
+    "dictionary of times": pa.array([time(1), None] * 2, pa.time32("s")).dictionary_encode(),
+    "dictionary of moments": pa.array([0, None] * 2, pa.timestamp("ns")).dictionary_encode(),
     "binary": pa.array([b"a", b"", None, b"\x00"]),
     "fixed binary": pa.array([b"ab", b"cd", None, b"\x00\x00"], pa.binary(2)),
     "date32": pa.array([date(2026, 1, 1), None, date(1, 1, 1), date(9999, 12, 31)]),
@@ -80,6 +90,26 @@ def run(batches, program, *, columns, parallelism=1):
     except MillstreamError as error:
         return error.code
     return [sorted(map(repr, out)) for out in outs]
+
+
+def failure(batches, program, *, columns, parallelism=1):
+    """What the error says that a program ends with."""
+    source = batches if isinstance(batches, ColumnSource) else ColumnSource(batches)
+    env = environment(parallelism, millstream__columns=columns)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    for made in program(env.from_source(source, strategy, "source")):
+        made._sink("out", CollectOp([].extend))
+    with pytest.raises(MillstreamError) as caught:
+        env.execute()
+    error = caught.value
+    evidence = {k: v for k, v in error.evidence.items() if k not in ("line", "traceback")}
+    return error.code, error.what, error.hint, evidence
+
+
+def both_fail(batches, program, **options):
+    by_columns = failure(batches, program, columns=True, **options)
+    assert by_columns == failure(batches, program, columns=False, **options)
+    return by_columns
 
 
 def both(batches, program, **options):
@@ -240,3 +270,248 @@ class Reusing:
             self.array = given.copy()
         self.array[: len(given)] = given * 3
         return table.set_column(0, "c", pa.array(self.array[: len(given)]))
+
+
+LONG = pa.RecordBatch.from_pydict(
+    {"c": list(range(3000)), "k": ["a", "b"] * 1500, "at": [1] * 3000}
+)
+
+
+def same(table):
+    return table
+
+
+def fails_at(number):
+    def checked(row):
+        return row if row.c < number else 1 // 0
+
+    return checked
+
+
+def list_fails_at(number):
+    return lambda rows: list(map(fails_at(number), rows))
+
+
+def a_batch_of(function, size):
+    return lambda s: s.map_batches(function, batch_format="arrow", batch_size=size)
+
+
+FAILING = {
+    "a map beside windows": (lambda s: [windows_of(s), s.map(fails_at(1300))], "record 1300"),
+    "a key beside windows": (
+        lambda s: [windows_of(s), s.key_by(lambda row: 1 // (row.c - 1300)).map(same)],
+        "record 1300",
+    ),
+    "a map behind a batch": (
+        lambda s: [a_batch_of(same, 700)(s).map(fails_at(1300))],
+        "record 1399",
+    ),
+    "a map behind small batches": (
+        lambda s: [a_batch_of(same, 3)(s).map(fails_at(1300))],
+        "record 1301",
+    ),
+    "a map behind two batches": (
+        lambda s: [a_batch_of(same, 500)(a_batch_of(same, 700)(s)).map(fails_at(1300))],
+        "record 2099",
+    ),
+    "a fork behind a batch": (
+        lambda s: (lambda m: [windows_of(m), m.map(fails_at(1300))])(a_batch_of(same, 700)(s)),
+        "record 1399",
+    ),
+    "a batch of a list beside windows": (
+        lambda s: [windows_of(s), s.map_batches(list_fails_at(1300), batch_size=700)],
+        "records 700 to 1399",
+    ),
+    "a batch beside a batch": (
+        lambda s: [
+            a_batch_of(same, 300)(s),
+            a_batch_of(lambda t: 1 // (t["c"][0].as_py() - 700), 700)(s),
+        ],
+        "records 0 to 699",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FAILING))
+def test_an_error_names_the_record_and_its_place(name):
+    program, place = FAILING[name]
+    *_, evidence = both_fail([LONG.slice(0, 10), LONG.slice(10)], program)
+    assert place in evidence["position"]
+
+
+# Not Python's: moments beyond its years, zones that it does not know, texts that are none.
+BROKEN = {
+    "far moments": pa.array([10**15], pa.timestamp("s")),
+    "far dates": pa.array([10**8], pa.int32()).view(pa.date32()),
+    "long durations": pa.array([2**62], pa.duration("s")),
+    "no zone": pa.array([1], pa.timestamp("us", "Nowhere/Land")),
+    "no text": pa.array([b"\xff"]).view(pa.string()),
+    "half a character": pa.array(["ß".encode(), b"\xc3"]).slice(1).view(pa.string()),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BROKEN))
+@pytest.mark.parametrize("key", ["k", "c"])
+def test_values_that_python_has_not(name, key):
+    """The source fails, also if nobody asks for the column."""
+    batch = pa.RecordBatch.from_pydict({"c": BROKEN[name], "k": ["a"], "at": [1]})
+    code, *_, evidence = both_fail([batch], lambda stream: [windows_of(stream, key)])
+    assert code == "SOURCE_FAILED"
+    assert "record 0 of these" in evidence["position"]
+
+
+@pytest.mark.parametrize("name", ["decimal", "date32", "string"])
+@pytest.mark.parametrize("aggregate", [sum_of("c"), min_of("c")])
+@pytest.mark.parametrize("others", [pa.array([0.5] * 4), pa.array([5] * 4)])
+def test_values_that_do_not_go_together(name, aggregate, others):
+    """What a window has is of a type that is added record by record, what comes is columns of another."""
+    batches = [batch_of(COLUMNS[name]), batch_of(others)]
+    found = both(batches, lambda s: [windows_of(s, "k", aggregate)])
+    if type(found) is str:
+        assert found == "TYPE_MISMATCH"
+
+
+class Summing(WindowFunction):
+    def apply(self, key, window, inputs):
+        (values,) = inputs
+        if values[0] > 2:
+            raise ValueError("too many")
+        return [values]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_window_function_that_fails_when_a_late_record_comes(parallelism):
+    batches = [
+        LONG.slice(0, 2),
+        LONG.slice(0, 2000).set_column(2, "at", pa.array([9] * 2000)),
+        LONG,
+    ]
+
+    def program(stream):
+        windowed = stream.key_by("k").window(TumblingEventTimeWindows.of(2)).allowed_lateness(100)
+        return [windowed.aggregate_of(count(), window_function=Summing())]
+
+    told = [
+        failure(batches, program, columns=c, parallelism=parallelism)[:2] for c in (True, False)
+    ]
+    what = "the function of 'TumblingEventTimeWindows' raised ValueError: too many"
+    assert told == [("USER_FUNCTION_FAILED", what)] * 2
+
+
+# -- what a function sees and gives --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [700, 1024, 3000])
+def test_a_table_is_in_one_piece(batch_size):
+    """A function may take what is in the first chunk for everything."""
+
+    def first_chunk(table):
+        return [table["c"].chunk(0)[-1].as_py()] * len(table)
+
+    def program(stream):
+        made = stream.map_batches(first_chunk, batch_format="arrow", batch_size=batch_size)
+        return [made]
+
+    both([LONG.slice(0, 10), LONG.slice(10)], program)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "", "value"])
+def test_results_with_names_of_every_kind(name):
+    def program(stream):
+        made = stream.map_batches(lambda t: {name: t["c"].to_numpy()}, batch_format="arrow")
+        return [made.map_batches(lambda columns: columns, batch_format="numpy")]
+
+    assert len(both([batch_of(pa.array([1, 2, 3, 4]))], program)[0]) == 4
+
+
+class Giving(ColumnSource):
+    """Gives something else than batches."""
+
+    def __init__(self, given):
+        super().__init__([batch_of(COLUMNS["sliced"])])
+        self.given = given
+
+    def create_reader(self):
+        reader = super().create_reader()
+        reader.read_columns = lambda split, start, end: self.given
+        return reader
+
+
+@pytest.mark.parametrize(
+    "given", [pa.table({"at": [1]}), None, {"at": 1}, [1]], ids=["table", "none", "dict", "list"]
+)
+def test_a_source_that_gives_no_batches(given):
+    """None is not the end: what comes behind it would be lost."""
+    code, what, *_ = failure(
+        Giving([batch_of(COLUMNS["sliced"]), given]), lambda s: [windows_of(s)], columns=True
+    )
+    kind = type(given).__name__
+    assert (code, what) == ("SOURCE_FAILED", f"the source's read_columns gave one {kind}")
+
+
+def test_long_rows_do_not_wait_until_they_are_many(monkeypatch):
+    monkeypatch.setattr(column_exchange, "_MOST_BYTES", 1 << 20)
+    sent, send = [], KeyedColumnWriter.send_rows
+
+    def noting_size(writer, gathered):
+        sent.append(sum(held.data.nbytes for held in gathered if isinstance(held, ColumnBatch)))
+        send(writer, gathered)
+
+    monkeypatch.setattr(KeyedColumnWriter, "send_rows", noting_size)
+    long = LONG.append_column("more", pa.array(["x" * 1000] * len(LONG)))
+    found = both([long] * 4, lambda stream: [windows_of(stream, "k", sum_of("c"), count())])
+    assert len(found[0]) == 2
+    assert len(sent) > 5
+    assert max(sent) < 3 << 20
+
+
+# -- classes of the program's own ----------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([("c", pa.int64()), ("k", pa.string()), ("at", pa.int64())])
+
+
+class OtherRows(ParquetColumnarRowInputFormat):
+    def read_range(self, *where):
+        for rows in super().read_range(*where):
+            yield [Row(c=-row.c, k=row.k, at=row.at) for row in rows]
+
+
+class OtherReader(SourceReader):
+    def __init__(self, reader):
+        self.reader = reader
+
+    def read(self, split, start, end):
+        return (Row(c=-row.c, k=row.k, at=row.at) for row in self.reader.read(split, start, end))
+
+
+class OtherSource(FileSource):
+    def create_reader(self):
+        return OtherReader(super().create_reader())
+
+
+class OtherSink(FileSink):
+    def create_writer(self, context):
+        writer = super().create_writer(context)
+        write = writer.write
+        writer.write = lambda row: write(Row(c=-row.c, k=row.k, at=row.at))
+        return writer
+
+
+@pytest.mark.parametrize("own", ["format", "source", "sink"])
+@pytest.mark.parametrize("columns", [True, False])
+def test_what_a_class_of_its_own_reads_or_writes(tmp_path, own, columns):
+    """It knows nothing of columns: they must not go past it."""
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.Table.from_batches([LONG.slice(0, 100)]), tmp_path / "in" / "1.parquet")
+    rows = (OtherRows if own == "format" else ParquetColumnarRowInputFormat)(SCHEMA)
+    source = FileSource.for_bulk_file_format(rows, tmp_path / "in").build()
+    if own == "source":
+        source.__class__ = OtherSource
+    sink = FileSink.for_bulk_format(tmp_path / "out", ParquetBulkWriters.for_row_type(SCHEMA))
+    sink = sink.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
+    if own == "sink":
+        sink.__class__ = OtherSink
+    env = environment(1, millstream__columns=columns)
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "source").sink_to(sink)
+    env.execute()
+    assert pq.read_table(tmp_path / "out")["c"].to_pylist() == [-n for n in range(100)]

@@ -99,7 +99,10 @@ class FileSink(Sink):
         return _BulkFileWriter(self, context, self.encoder)
 
     def takes_columns(self) -> bool:
-        """True if files are written by columns, and no record chooses its folder."""
+        """True if files are written by columns, and no record chooses its folder. A class of its own may write
+        otherwise."""
+        if type(self) is not FileSink:
+            return False
         by_time = type(self.assigner) in (BasePathBucketAssigner, DateTimeBucketAssigner)
         return by_time and bool(getattr(self.encoder, "takes_columns", False))
 

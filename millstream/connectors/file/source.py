@@ -98,8 +98,12 @@ class FileSource(Source):
         )
 
     def gives_columns(self) -> bool:
-        """True if the format does."""
-        return isinstance(self._format, BulkFormat) and self._format.gives_columns()
+        """True if the format does. A class of its own may read otherwise."""
+        return (
+            type(self) is FileSource
+            and isinstance(self._format, BulkFormat)
+            and self._format.gives_columns()
+        )
 
     def keeps_records(self) -> bool:
         """Formats of Millstream's own make each record anew; what another format gives is not known."""

@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 _ROWS = 8_192  # made columns at once
-_COLUMN_ROWS = 65_536  # read as columns at once
+_COLUMN_ROWS = 65_536  # read as columns at once, if they are not long
+_COLUMN_BYTES = 32 << 20
 _BUFFER = 4 << 20  # read of a column at once
 _GROUP = 32 << 20  # bytes of a row group, in memory
 
@@ -234,21 +235,31 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         self, stream: BinaryIO, path: str, start: int, end: int, size: int
     ) -> Iterator[list[Any]]:
         """The rows of the row groups that begin in the range."""
-        batches = self._batches(stream, path, start, end, self._batch_size)
+        batches = self._batches(stream, path, start, end, lambda facts: self._batch_size)
         return (self._records(batch) for batch in batches)
 
     def read_columns(
         self, stream: BinaryIO, path: str, start: int, end: int, size: int
     ) -> Iterator[pa.RecordBatch]:
         """The same rows as batches."""
-        return self._batches(stream, path, start, end, max(self._batch_size, _COLUMN_ROWS))
+        return self._batches(stream, path, start, end, self._column_rows)
+
+    def _column_rows(self, facts: pq.RowGroupMetaData) -> int:
+        """How many rows of a row group are read as columns at once: no more of long ones than as records."""
+        fitting: int = _COLUMN_BYTES * facts.num_rows // max(facts.total_byte_size, 1)
+        return max(self._batch_size, min(fitting, _COLUMN_ROWS))
 
     def gives_columns(self) -> bool:
-        """True: its rows are columns in the file."""
-        return True
+        """True: its rows are columns in the file. What a class of its own makes of them is not known."""
+        return type(self) is ParquetColumnarRowInputFormat
 
     def _batches(
-        self, stream: BinaryIO, path: str, start: int, end: int, rows: int
+        self,
+        stream: BinaryIO,
+        path: str,
+        start: int,
+        end: int,
+        rows_of: Callable[[pq.RowGroupMetaData], int],
     ) -> Iterator[pa.RecordBatch]:
         try:
             # Otherwise a row group would be read as a whole, however long it is.
@@ -260,6 +271,7 @@ class ParquetColumnarRowInputFormat(BulkFormat):
             columns = [name for name in found if name is not None]
             for n in groups:
                 # One after the other: how much is read ahead is then a row group at the most.
+                rows = rows_of(file.metadata.row_group(n))
                 for batch in file.iter_batches(rows, row_groups=[n], columns=columns):
                     yield self._fitted(batch, found, path)
         except pa.ArrowInvalid as error:
@@ -322,10 +334,6 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class _Dicts(ParquetColumnarRowInputFormat):
-    def gives_columns(self) -> bool:
-        """False: columns stand for rows."""
-        return False
-
     def _records(self, batch: pa.RecordBatch) -> list[Any]:
         return [row.as_dict(True) for row in as_records(batch, batch.num_columns)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from itertools import repeat
 from operator import length_hint
 from typing import Any
 
@@ -66,6 +67,14 @@ class Cursor:
         """So many records are processed as columns, from number `first` of a source; the last one is at hand."""
         self._source, self._first, self._size, self._probe = source, first, count, iter(())
 
+    def at_row(self, behind: int) -> None:
+        """Of records that are processed as columns the one is at hand behind which so many stand."""
+        self._probe = repeat(None, behind)
+
+    def follow(self, probe: Iterator[Any]) -> None:
+        """Records that were columns are processed one by one, from the first on."""
+        self._probe = probe
+
     def pin(self, place: Place | None) -> None:
         """What is processed from here on was read at another place; None is the end of that."""
         self._pinned = place
@@ -75,11 +84,6 @@ class Cursor:
         if self._pinned is not None:
             return self._pinned
         return self._source, self._first + self._size - length_hint(self._probe) - 1
-
-    def before(self, count: int) -> Place:
-        """Where the record was read that stands so many before the one at hand."""
-        source, number = self.place()
-        return source, number - count
 
     @property
     def source(self) -> str:

@@ -11,11 +11,14 @@ if only some do, those get records that are made for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from millstream.graph.level_plan import Edge
+from millstream.graph.operators import BatchesOp
 from millstream.graph.stream_graph import StreamNode
+from millstream.runtime.base.in_operator import in_operator
+from millstream.runtime.codegen.bad_records import Cursor
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.columns.batch import ColumnBatch
 from millstream.runtime.columns.fitting import fits
@@ -48,7 +51,7 @@ class _Taker:
 
     def __init__(self, take: Take | None) -> None:
         self.take = take
-        self.rows: Callable[[list[Any], list[int]], None] | None = None
+        self.rows: Callable[[Iterator[Any], list[int]], None] | None = None
 
     def attach(self, rows: Callable[..., None]) -> None:
         """Set the generated function."""
@@ -58,12 +61,18 @@ class _Taker:
 class ColumnOutlet:
     """The readers of an output of which at least one takes columns."""
 
-    __slots__ = ("_count", "_declared", "_readers")
+    __slots__ = ("_count", "_cursor", "_declared", "_readers")
 
     def __init__(
-        self, readers: list[_Taker], declared: Any, count: Callable[[int], None] | None
+        self,
+        readers: list[_Taker],
+        declared: Any,
+        count: Callable[[int], None] | None,
+        cursor: Cursor | None,
     ) -> None:
         self._readers = readers
+        # Knows which row is at hand, of rows that go on as they are read.
+        self._cursor = cursor
         self._declared = declared
         # What counts the rows of the output, if nothing else tells how many there are.
         self._count = count
@@ -79,7 +88,10 @@ class ColumnOutlet:
             self._count(len(batch))
         for reader in refused:
             assert reader.rows is not None
-            reader.rows(batch.records(), batch.timestamps())
+            records = iter(batch.records())
+            if self._cursor is not None:
+                self._cursor.follow(records)
+            reader.rows(records, batch.timestamps())
         return True
 
 
@@ -103,7 +115,8 @@ def _outlet(
     readers: list[tuple[_Taker, StreamNode | Edge]] = []
     for child in builder.tree.children(node, None):
         unit = units[child.id]
-        readers.append((_Taker(unit.take_columns if unit.takes_columns() else None), child))
+        takes = in_operator(child, unit.take_columns) if unit.takes_columns() else None
+        readers.append((_Taker(takes), child))
     for edge in builder.tree.edges(node, None):
         writer = builder.writer_of(node, edge)
         take = writer.take_columns if isinstance(writer, ColumnWriter) else None
@@ -114,7 +127,14 @@ def _outlet(
         for reader, where in readers:
             _write_rows(builder, node, reader, where)
     counter = builder.counting.bulk_counter(node)
-    return ColumnOutlet([r for r, _ in readers], builder.tree.declared_type(node, None), counter)
+    through = (node, *builder.tree.above(node))
+    as_read = not any(isinstance(above.operator, BatchesOp) for above in through)
+    return ColumnOutlet(
+        [reader for reader, _ in readers],
+        builder.tree.declared_type(node, None),
+        counter,
+        builder.cursor if as_read else None,
+    )
 
 
 def _write_rows(

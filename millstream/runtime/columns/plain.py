@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -79,7 +80,7 @@ def plain_array(column: pa.Array, *, nanoseconds: bool = False) -> pa.Array | No
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         # Nanoseconds are cut, as they are when they become Python's; all else must fit.
-        cut = pa.types.is_temporal(wanted) and column.type.unit == "ns"
+        cut = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
         try:
             column = column.cast(wanted, safe=not cut)
         except pa.ArrowInvalid:
@@ -88,8 +89,10 @@ def plain_array(column: pa.Array, *, nanoseconds: bool = False) -> pa.Array | No
 
 
 def _is_pythons(column: pa.Array) -> bool:
-    """True if Python has all moments of a column."""
+    """True if Python has all values of a column."""
     kind = column.type
+    if pa.types.is_string(kind):
+        return _is_text(column)
     if pa.types.is_date32(kind):
         low, high = _FIRST_DAY, _LAST_DAY
         column = column.view(pa.int32())
@@ -100,6 +103,22 @@ def _is_pythons(column: pa.Array) -> bool:
         return True
     ends: Any = pc.min_max(column).as_py()
     return ends["min"] is None or (low <= ends["min"] and ends["max"] <= high)
+
+
+def _is_text(column: pa.Array) -> bool:
+    """True if all texts are UTF-8: neither readers of files nor Spark look after that."""
+    _, places, data = column.buffers()
+    if data is None or not len(column):
+        return True
+    ends = np.frombuffer(places, np.int32, len(column) + 1, 4 * column.offset)
+    # Most texts are ASCII, and of those it is seen at a glance.
+    if bytes(data[ends[0] : ends[-1]]).isascii():
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch | None:

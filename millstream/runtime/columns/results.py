@@ -46,7 +46,11 @@ def columns_of(result: Any, shape: BatchShape) -> ColumnBatch | None:
         if array is None or (made and len(array) != len(made[0])):
             return None
         made.append(array)
-    return _batch(names, made, shape.of_result(names, bare=bare))
+    try:
+        return _batch(names, made, shape.of_result(names, bare=bare))
+    except UnicodeEncodeError:
+        # Half of a character in a name.
+        return None
 
 
 def _batch(names: tuple[str, ...], columns: list[pa.Array], shape: BatchShape) -> ColumnBatch:

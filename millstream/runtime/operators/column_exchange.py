@@ -40,6 +40,8 @@ __all__ = ["KeyedColumnWriter", "encode_keys"]
 # Rows that are added up at a time, and rows that are sent as they are.
 _MOST_ADDED = 1 << 17
 _MOST_SENT = 1 << 15
+# Rows may be long; all of their columns are held until they are sent.
+_MOST_BYTES = 32 << 20
 # Routes of this many distinct keys are remembered; then the memory starts afresh.
 _ROUTE_CACHE = 200_000
 
@@ -98,7 +100,8 @@ class KeyedColumnWriter(ColumnWriter):
 
     def is_full(self) -> bool:
         """True if enough waits to be sent."""
-        return self.held_rows >= (_MOST_ADDED if self._adds_up else _MOST_SENT)
+        most = _MOST_ADDED if self._adds_up else _MOST_SENT
+        return self.held_rows >= most or self.held_bytes >= _MOST_BYTES
 
     @property
     def _adds_up(self) -> bool:

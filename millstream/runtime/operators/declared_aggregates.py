@@ -92,11 +92,15 @@ class DeclaredAggregates(AggregateFunction[Any, Any, Any]):
         raise NotImplementedError
 
     def _misfit(self, record: Any, error: Exception) -> Exception:
+        return self.misfit(error, record=shorten(record))
+
+    def misfit(self, error: Exception, **facts: Any) -> Exception:
+        """The error for values that do not go together."""
         return TypeMismatchError(
             f"the aggregates of '{self._name}' cannot take a record: {told(error)}",
             operator=self._name,
             aggregates=", ".join(map(repr, self.aggregates)),
-            record=shorten(record),
+            **facts,
             hint="name fields that every record has, with numbers or None in them",
         )
 

@@ -112,15 +112,21 @@ class Gathering:
         size, count, start = self._unit.op.batch_size, len(batch), 0
         while start < count:
             if not self._pieces:
-                self._first = self._cursor.before(count - 1 - start)
+                self._first = self._row(count - 1 - start)
             stop = min(count, start + size - self._held)
             self._pieces.append(batch if stop - start == count else batch.slice(start, stop))
             self._held += stop - start
-            self._last = self._cursor.before(count - stop)
+            self._last = self._row(count - stop)
             start = stop
             if self._held >= size:
                 self.flush()
         return True
+
+    def _row(self, behind: int) -> Place:
+        """Where the row was read behind which so many stand; it becomes the one at hand."""
+        if self._unit.direct:
+            self._cursor.at_row(behind)
+        return self._cursor.place()
 
     def _make_records(self) -> None:
         """Rows that wait as columns wait as records from here on."""

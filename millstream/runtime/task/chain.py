@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.graph.operators import SourceOp
+from millstream.runtime.base.in_operator import in_operator
 from millstream.runtime.codegen.builder import ChainBuilder
 from millstream.runtime.codegen.unit import OperatorUnit, that_do
 from millstream.runtime.task.chain_time import ChainTime
@@ -54,7 +55,7 @@ class Chain:
         self.columns: Callable[[Any], bool] | None = None
         """Takes columns in the place of the first input's records, and says whether it did; None if it takes none."""
         if builder.settings.columns and head.takes_columns():
-            self.columns = head.take_columns
+            self.columns = in_operator(head.node, head.take_columns)
         self.units = list(units.values())
         self.key_ends = [unit.end_key for unit in that_do(self.units, "end_key")]
         # A chain may be long, and most of it does nothing when an epoch begins or ends.

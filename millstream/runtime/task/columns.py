@@ -6,23 +6,35 @@ chain does not take as columns go through its loop, as if the source had given t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import length_hint
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millstream.errors import SourceError
 from millstream.runtime.base.failpoints import reached
 from millstream.runtime.columns.batch import ColumnBatch
 from millstream.runtime.columns.records import as_records
 from millstream.runtime.task.chain import Chain
-from millstream.runtime.task.failure import explain
+from millstream.runtime.task.failure import explain, explain_source
 
-__all__ = ["CHUNK", "ColumnInput"]
+__all__ = ["CHUNK", "ColumnInput", "batches_of"]
 
 CHUNK = 1024
 """Records of one split or buffer that are handed to a chain at a time. In between lists are checked for being full, and
 periodic generators are asked (rule 1 names the number)."""
+
+
+def batches_of(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """What a reader gives as columns, if it is that."""
+    for batch in given:
+        if not isinstance(batch, pa.RecordBatch):
+            raise SourceError(
+                f"the source's read_columns gave one {type(batch).__name__}",
+                hint="let it give Arrow's RecordBatches; of a table those are table.to_batches()",
+            )
+        yield batch
 
 
 class SendsRows(Protocol):
@@ -54,8 +66,7 @@ class ColumnInput:
         while begin < count:
             stop = min(count, begin + CHUNK - self._since)
             if rows is None or not self._taken(rows.slice(begin, stop)):
-                part = batch.slice(begin, stop - begin)
-                self._loop(as_records(part, part.num_columns))
+                self._loop(self._records(batch.slice(begin, stop - begin)))
             self.done += stop - begin
             self._since += stop - begin
             begin = stop
@@ -81,7 +92,16 @@ class ColumnInput:
         try:
             return chain.columns(rows)
         except Exception as error:
-            raise explain(error, chain, self.done + count - 1, self._position) from error
+            index = chain.cursor.position - self._start
+            raise explain(error, chain, index, self._position) from error
+
+    def _records(self, part: pa.RecordBatch) -> list[Any]:
+        try:
+            return list(as_records(part, part.num_columns))
+        # Values that Python has not: a moment beyond its years, a text that is none.
+        except Exception as error:
+            where = self._position.replace("{index}", str(self.done))
+            raise explain_source(error, self._chain.vertex.head, where) from error
 
     def _loop(self, records: list[Any]) -> None:
         chain, probe = self._chain, iter(records)

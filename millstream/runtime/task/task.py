@@ -43,7 +43,7 @@ from millstream.runtime.columns.records import as_records
 from millstream.runtime.state.copying import own
 from millstream.runtime.task.chain import Chain
 from millstream.runtime.task.chain_time import OF_THE_JOB
-from millstream.runtime.task.columns import CHUNK, ColumnInput
+from millstream.runtime.task.columns import CHUNK, ColumnInput, batches_of
 from millstream.runtime.task.failure import explain, explain_decoding, explain_source
 from millstream.runtime.task.latency import LatencyMarkers
 from millstream.runtime.task.slot import calling, drop_slot, slot_for
@@ -228,7 +228,7 @@ class LevelTask:
             try:
                 if source is None:
                     reader = self._slot.reader(chain)
-                    source = iter(reader.read_columns(split, start, progress.end))
+                    source = batches_of(reader.read_columns(split, start, progress.end))
                 batch = next(source, None)
             except Exception as error:
                 where = position.replace("{index}", str(rows.done))

@@ -7,7 +7,8 @@ pane has. Rows whose windows have fired are taken one by one, as the loop would.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +42,9 @@ class Aggregating(Protocol):
     def merge(self, acc_a: Any, acc_b: Any) -> Any:
         """Two accumulators as one."""
 
+    def misfit(self, error: Exception, **facts: Any) -> Exception:
+        """The error for values that do not go together."""
+
 
 class ColumnsToPanes:
     """Adds columns to one subtask's windows."""
@@ -51,13 +55,23 @@ class ColumnsToPanes:
         self._numbers = PaneNumbers(windows.size, windows.slide, windows.offset)
         self._aggregates = function.aggregates
         self._merge = function.merge
+        self._misfit = function.misfit
 
     def take(self, columns: Partials | KeyedRows) -> None:
         """Add all of the rows."""
         if isinstance(columns, Partials):
-            self._take_partials(columns)
+            with self._explaining():
+                self._take_partials(columns)
         else:
             self._take_rows(columns)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Around everything that merges: what a pane has, and what is added, may be of different types."""
+        try:
+            yield
+        except (TypeError, LookupError, AttributeError) as error:
+            raise self._misfit(error) from error
 
     def _take_partials(self, partials: Partials) -> None:
         windows, merge = self._windows, self._merge
@@ -94,18 +108,25 @@ class ColumnsToPanes:
         numbers, fields = self._numbers.numbers(times), rows.fields
         late = self._numbers.before(numbers, self._windows.fired)
         if not late.any():
-            self._add(numbers, of_row, keys, fields)
+            with self._explaining():
+                self._add(numbers, of_row, keys, fields)
             return
         due = ~late
         if due.any():
             some = pa.array(due)
-            self._add(numbers[due], of_row[due], keys, [column.filter(some) for column in fields])
+            with self._explaining():
+                self._add(numbers[due], of_row[due], keys, [c.filter(some) for c in fields])
         for place in np.flatnonzero(late).tolist():
             self._late_row(rows, place, int(times[place]), keys[of_row[place]])
 
     def _late_row(self, rows: KeyedRows, place: int, time: int, key: Any) -> None:
         alone = self._accumulator([column[place].as_py() for column in rows.fields])
-        if not self._windows.still_added(time, key, lambda so_far: self._merge(so_far, alone)):
+
+        def added(so_far: Any) -> Any:
+            with self._explaining():
+                return self._merge(so_far, alone)
+
+        if not self._windows.still_added(time, key, added):
             self._windows.late(rows.record(place), time)
 
     def _accumulator(self, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -26,13 +26,13 @@ _MAX_MARKS = 1 << 15
 class ColumnWriter(EdgeWriter):
     """Sends rows as they are, to the one target of its edge."""
 
-    __slots__ = ("_held_bytes", "_held_marks", "gathered", "held_rows")
+    __slots__ = ("_held_marks", "gathered", "held_bytes", "held_rows")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.gathered: Gathered = []
         self.held_rows = 0
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._held_marks = 0
 
     def take_columns(self, batch: ColumnBatch) -> bool:
@@ -43,7 +43,7 @@ class ColumnWriter(EdgeWriter):
             self.flush_all()
         self.gathered.append(batch)
         self.held_rows += len(batch)
-        self._held_bytes += batch.data.nbytes
+        self.held_bytes += batch.data.nbytes
         if self.is_full():
             self.send_gathered()
         return True
@@ -59,7 +59,7 @@ class ColumnWriter(EdgeWriter):
 
     def is_full(self) -> bool:
         """True if enough waits to be sent."""
-        return self._held_bytes >= self.max_bytes
+        return self.held_bytes >= self.max_bytes
 
     def send_gathered(self) -> None:
         """Send what waits as columns, and the marks between."""
@@ -135,4 +135,4 @@ class ColumnWriter(EdgeWriter):
 
     def _forget(self) -> None:
         self.gathered = []
-        self.held_rows = self._held_bytes = self._held_marks = 0
+        self.held_rows = self.held_bytes = self._held_marks = 0

@@ -114,6 +114,24 @@ def test_a_long_row_group_is_not_read_at_once():
     assert stream.longest < 6_000_000
 
 
+@pytest.mark.parametrize(("size", "most"), [(0, 65_536), (1_000, 2_000), (100_000, 50)])
+def test_long_rows_are_not_read_as_columns_at_once(monkeypatch, size, most):
+    """Of short ones many are, whatever the size of batches of records."""
+    monkeypatch.setattr(parquet_format, "_COLUMN_BYTES", 1 << 20)
+    rows = 70_000 if size == 0 else 30_000_000 // size
+    data = [n.to_bytes(4) * (size // 4 + 1) for n in range(rows)]
+    file = io.BytesIO()
+    schema = pa.schema([("data", pa.binary())])
+    pq.write_table(pa.table([data], schema), file, compression="none", use_dictionary=False)
+    end = file.seek(0, 2)
+    batches = ParquetColumnarRowInputFormat(schema, batch_size=50).read_columns(
+        file, "demo", 0, end, end
+    )
+    sizes = [batch.num_rows for batch in batches]
+    assert sum(sizes) == rows
+    assert most // 4 < sizes[0] <= most
+
+
 def test_every_type_of_a_row_has_a_column():
     inner = Types.ROW_NAMED(["x"], [Types.INT()])
     fields = {
