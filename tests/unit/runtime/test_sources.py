@@ -240,7 +240,7 @@ def test_splits_go_round_the_subtasks():
 def test_an_offset_as_a_manifest_holds_it_is_by_uid_with_ended_splits_as_complements():
     one, two = Splits({"a": 5}, closed="a"), Splits({"b": 7})
     job = SimpleNamespace(
-        settings=JobSettings(), split_sources=specs_of([one, two], 1), one_epoch=False
+        settings=JobSettings(), split_sources=specs_of([one, two], 1), one_epoch=False, batch=False
     )
     planner = EpochPlanner(job, clock=lambda: 0.0)
     planner.rewind({"s2": {"b": 3}, "s1": {"a": 2}, "gone": {"c": 1}})
@@ -320,7 +320,7 @@ def plan_all(sources, news):
             return False
 
     settings = JobSettings()
-    job = SimpleNamespace(settings=settings, split_sources=sources, one_epoch=False)
+    job = SimpleNamespace(settings=settings, split_sources=sources, one_epoch=False, batch=False)
     planner, epochs, stop = EpochPlanner(job, clock=lambda: 0.0), [], Stop()
     while not epochs or not epochs[-1][0][3]:
         epochs.append(plain(planner.plan(stop)))
@@ -516,6 +516,7 @@ def test_rounds_become_longer_while_there_is_more_to_read():
         settings=JobSettings(checkpoint_interval=10.0),
         split_sources=specs_of([splits], 3),
         one_epoch=False,
+        batch=False,
     )
     planner = EpochPlanner(job, clock=lambda: now[0])
     planner.in_rounds(1.0, 10.0)
