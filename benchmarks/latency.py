@@ -2,7 +2,8 @@
 
 Usage: python benchmarks/latency.py [--rates 1000,10000,50000] [--seconds 60] [--modes pipelined,micro-batch]
        [--checkpoints 30] [--quick]
-Modes: pipelined, micro-batch, pyflink-process, pyflink-thread, bytewax.
+Modes: pipelined, pipelined-2 (buffers go after 2 ms, and not 5; any number), micro-batch, pyflink-process,
+pyflink-thread, bytewax.
 
 A record is due at a moment that its number gives, whoever is late to read it, so nothing is left out: neither the time
 between two epochs nor that of a checkpoint. It goes through one exchange and a keyed function with state to a sink that
@@ -152,10 +153,13 @@ def run_millstream(mode: str, rate: int, seconds: float, checkpoints: float, fol
     """One run of ours."""
     settings = {
         "parallelism.default": "1",
-        "execution.mode": mode,
         "execution.checkpointing.interval": f"{int(checkpoints * 1000)} ms",
         **OFF,
     }
+    mode, _, timeout = mode.partition("-") if mode.startswith("pipelined") else (mode, "", "")
+    settings["execution.mode"] = mode
+    if timeout:
+        settings["execution.buffer-timeout.interval"] = f"{timeout} ms"
     if mode != "pipelined":
         settings["millstream.epoch.interval"] = "100 ms"
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))

@@ -204,7 +204,7 @@ BUFFER_TIMEOUT = _known(
     .duration_type()
     .at_least(-1, "ms")
     .default_value("100 ms"),
-    "How long a record may wait for its buffer to fill, in pipelined mode; 5 ms there, if it is not set. Without that "
+    "How long a record may wait for its buffer to fill, in pipelined mode; 2 ms there, if it is not set. Without that "
     "mode a level hands its buffers on when it is done.",
 )
 PYTHON_FILES = _known(

@@ -18,7 +18,7 @@ from millstream.storage.storage import stable
 
 __all__ = ["buffer_timeout", "job_settings"]
 
-_PIPELINED_TIMEOUT = 5
+_PIPELINED_TIMEOUT = 2
 
 
 def job_settings(configuration: Configuration, job_name: str | None) -> JobSettings:

@@ -83,7 +83,7 @@ class JobSettings:
     object_reuse: bool = False
     runtime_mode: str = "STREAMING"
     execution_mode: str = "MICRO_BATCH"
-    flow_timeout: int = 5
+    flow_timeout: int = 2
     """Where records flow through all levels at once: how many milliseconds one may wait in a buffer, -1 for as long as
     it is not full."""
     job_parameters: dict[str, str] = field(default_factory=dict)
