@@ -50,11 +50,13 @@ def run_count(records: int, interval: int | None, folder: str | None) -> float:
     if interval is None:
         client.get_job_execution_result().result()
         return time.perf_counter() - started
-    # Epochs grow to their length; what comes before the first third of the records is warm-up.
+    # Epochs grow to their length; what comes before the first third of the records is warm-up. A run of so few epochs
+    # that none ends in the middle third is counted whole.
     at, seen = started, 0
     while not client.get_job_status().result().is_terminal_state():
         metrics = client.get_metrics()
-        if metrics is not None and seen == 0 and metrics.records >= records // 3:
+        middle = range(records // 3, records * 2 // 3)
+        if metrics is not None and seen == 0 and metrics.records in middle:
             at, seen = time.perf_counter(), metrics.records
         time.sleep(0.005)
     return (time.perf_counter() - at) * records / (records - seen)

@@ -222,13 +222,17 @@ def _key_router(
     edge: Edge, routes: dict[Any, Any], choices: list[Any], by_group: bool
 ) -> Callable[[Any], Any]:
     parallelism, maximum = edge.target_parallelism, edge.target_max_parallelism
+    # Looked up rather than computed: where there are more keys than are remembered, most records come by here.
+    of_group = (
+        choices
+        if by_group
+        else [choices[subtask_of(group, parallelism, maximum)] for group in range(maximum)]
+    )
 
     def find(canon: Any) -> Any:
         if len(routes) >= _ROUTE_CACHE:
             routes.clear()
-        group = key_group(canon, maximum)
-        choice = choices[group if by_group else subtask_of(group, parallelism, maximum)]
-        routes[canon] = choice
+        choice = routes[canon] = of_group[key_group(canon, maximum)]
         return choice
 
     return find
