@@ -174,9 +174,11 @@ def fits(case: Case) -> bool:
 
 def run_case(case: Case, folder: Path) -> None:
     folder.mkdir(parents=True)
+    allowed = [parallelism for parallelism, _ in case.variants()]
+    parallelism = 2 if 2 in allowed else allowed[0]
     for name in case.of_kind("expect"):
-        env = environment()
-        scope = program_of(case, env, 2, folder)
+        env = environment().set_parallelism(parallelism)
+        scope = program_of(case, env, parallelism, folder)
         stream = scope[name]
         # What is collected of a keyed stream has its key beside it, as in PyFlink.
         if not isinstance(stream, DataStream) or isinstance(stream, KeyedStream):
