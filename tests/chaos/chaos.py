@@ -29,7 +29,7 @@ from pathlib import Path
 from tests.chaos.driver import Driver, archive_classes
 from tests.chaos.jobs import JOBS
 from tests.chaos.leaders import LeaderChaos
-from tests.chaos.oracle import Verdict
+from tests.chaos.oracle import MOST_SUBTASKS, Verdict
 from tests.waiting import eventually
 
 __all__ = ["DRIVER_POINTS", "WORKER_POINTS", "Chaos", "Kill"]
@@ -260,7 +260,9 @@ class _Run:
         """Start a driver; kill it at a point, or let it end."""
         chaos, rng = self._chaos, self._rng
         if self._number and self._number % 4 == 0:
-            self._parallelism = rng.choice([p for p in (1, 2, 3) if p != self._parallelism])
+            self._parallelism = rng.choice(
+                [p for p in range(1, MOST_SUBTASKS + 1) if p != self._parallelism]
+            )
         named = point is not None and DRIVER_POINTS[point] > 0
         failpoint = f"{point}:{rng.randint(1, DRIVER_POINTS[point])}" if named else None  # type: ignore[index]
         driver = Driver(

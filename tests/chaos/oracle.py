@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from tests.chaos import checker
 
-__all__ = ["Verdict", "compare", "judge", "visible_lines"]
+__all__ = ["MOST_SUBTASKS", "Verdict", "compare", "judge", "visible_lines"]
+
+MOST_SUBTASKS = 3
+"""The largest parallelism that the job is ever given."""
 
 
 class Line(NamedTuple):
@@ -156,6 +159,9 @@ def _check_counters(verdict: Verdict, lines: list[Line]) -> None:
     by_counter: dict[str, list[int]] = defaultdict(list)
     for line in lines:
         by_counter[line.counter].append(line.stamp)
+    # A subtask begins one only if it has been given none, and what there is is dealt out evenly.
+    if len(by_counter) > MOST_SUBTASKS:
+        verdict.add("wrong", f"{len(by_counter)} counters for at most {MOST_SUBTASKS} subtasks")
     for counter, stamps in by_counter.items():
         if sorted(stamps) != list(range(1, len(stamps) + 1)):
             verdict.add("wrong", f"counter {counter} has not counted 1 to {len(stamps)}")
